@@ -64,7 +64,8 @@ class Pool:
         for worker in self._workers:
             worker.kill()
         for worker in self._workers:
-            worker.wait()
+            with worker:  # its pipes are closed, and it is waited for
+                pass
         self._workers = []
 
     def _start(self) -> None:

@@ -22,7 +22,7 @@ from bwbench.records.store import CellFolder
 
 _FOLDER = re.compile(r"checkpoint-(\d+)")
 # A cell's clock belongs to one machine, and its steps to one program: what of environment.json has to be the same.
-SAME = ("host", "cpu", "cores", "python", "bwbench", "packages", "source_sha256", "plugins_sha256")
+SAME = ("host", "cpu", "cores", "python", "bwbench", "packages", "source_sha256", "plugins_sha256", "virtual")
 
 
 def _blocks(path: Path, num_bytes: int) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from bwbench.base.errors import BwbenchError, LaunchError, LinkError, UnfitMachineError
-from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
+from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell, lacks_times
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
@@ -19,6 +19,7 @@ from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Environment, Event, Others, Status
 from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Resumption, cell_status
 from bwbench.running.launch.local import LocalLauncher
+from bwbench.running.launch.virtual import VirtualLauncher
 from bwbench.running.machine_load import disturbed, in_company, sees_whole_machine
 from bwbench.running.machine_turn import SHARE, machine_turn, shares_machine
 
@@ -100,7 +101,8 @@ def ended_since(item: PlannedCell) -> Status | None:
         return None
     if not item.runs or (recorded.attempt or 0) > item.attempt:
         return recorded
-    return recorded if recorded.status == "done" and recorded.composed is None else None
+    undone = recorded.status != "done" or recorded.composed is not None or lacks_times(item.cell, item.folder)
+    return None if undone else recorded
 
 
 class NotingObserver:
@@ -130,7 +132,10 @@ class _Attempt:
     def __init__(self, item: PlannedCell, observer: CellObserver) -> None:
         self.item, self.observer = item, observer
         (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
-        self.environment = environment = capture_environment(item.cell.config.plugins)
+        environment = capture_environment(item.cell.config.plugins)
+        if item.cell.config.compute.virtual:
+            environment = environment.model_copy(update={"virtual": True})
+        self.environment = environment
         self.resumption = Resumption(*find_checkpoint(item.folder, item.cell.config.nodes, environment))
         self.folder = CellFolder(item.folder).new_attempt()
         write_record(self.folder / "environment.json", environment)
@@ -168,8 +173,11 @@ class _Attempt:
         if config.launcher == "ssh":
             return self._train_on_hosts(wall_limit_s)  # of their own disks the hosts tell
         try:
-            with open_network(config.link, config.nodes, control_path=True) as network:
-                outcome = self._train_on(network, wall_limit_s)
+            if config.compute.virtual:
+                outcome = self._train_virtually(wall_limit_s)
+            else:
+                with open_network(config.link, config.nodes, control_path=True) as network:
+                    outcome = self._train_on(network, wall_limit_s)
         except (LaunchError, LinkError) as error:
             if unfit := worker_met_limit(self.folder, str(error)):
                 raise UnfitMachineError(unfit) from error
@@ -189,7 +197,7 @@ class _Attempt:
         # Whether padded steps were late is known by itself, and a bwbench that can be met is named, not guessed at.
         judges_load = config.compute.step_time_s is None and not sees_whole_machine()
         why = disturbed(others, config.nodes * config.compute.threads, judges_load=judges_load)
-        if outcome.status != "done" or shares_machine() or why is None:
+        if outcome.status != "done" or shares_machine() or why is None or config.compute.virtual:
             return outcome
         reason = f"{why}; run it again, or accept that others disturb its times with {SHARE}=1 in the environment"
         return replace(outcome, status="invalid", reason=reason)
@@ -212,6 +220,13 @@ class _Attempt:
         if problem:
             return LaunchOutcome("invalid", f"the link after training: {problem}", outcome.ends, outcome.wire)
         return outcome
+
+    def _train_virtually(self, wall_limit_s: float) -> LaunchOutcome:
+        """Train all nodes in one process: there is no network to verify."""
+        self.link.add_virtual_nodes()
+        self._say("starting virtual nodes")
+        launcher = VirtualLauncher(self.item.cell, self.item.folder / "cell.json", self.folder, self.resumption)
+        return launcher.run(wall_limit_s, self._on_event)
 
     def _train_on_hosts(self, wall_limit_s: float) -> LaunchOutcome:
         """Train on real hosts, whose workers measure the network themselves."""

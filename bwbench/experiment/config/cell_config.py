@@ -29,8 +29,8 @@ from bwbench.base.units import PositiveDuration, Samples
 from bwbench.experiment.config.component_parsing import ComponentOf, parse_chain, parse_component, refused
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.link import Link
-from bwbench.network.namespaces.addresses import MAX_NODES
 
+MOST_VIRTUAL_NODES = 256  # more take hours for any model; nodes with addresses are limited by those
 MAX_SEED = 2**32 - 1  # numpy's legacy generators take no more
 Launcher = Literal["local", "external", "ssh"]
 METHOD_KEYS = ("algorithm", "collective", "compression")  # what an arm is made of
@@ -72,10 +72,13 @@ class ComputeConfig(_Section):
         threads: threads of a worker for torch's operators.
         step_time_s: every step is padded to this duration before its backward ends in communication, so that nodes
             sharing cores look like devices of a declared speed. None pads nothing.
+        virtual: all nodes are threads of one process, for trainings without a link of which only what they learn
+            matters: the same bits for less, and times that say nothing. No part of the identity, and never written.
     """
 
     threads: int = Field(1, ge=1, le=1024)
     step_time_s: PositiveDuration | None = Field(None, alias="step_time")
+    virtual: bool = Field(False, exclude=True)
 
 
 class EvaluateConfig(_Section):
@@ -242,7 +245,7 @@ class CellConfig(_Section):
         plugins: absolute paths of Python files that register components; whoever validates has imported them.
     """
 
-    nodes: int = Field(ge=1, le=MAX_NODES)
+    nodes: int = Field(ge=1, le=MOST_VIRTUAL_NODES)
     link: Link
     model: Annotated[Component, ComponentOf(registry.MODELS)]
     dataset: _Dataset

@@ -18,7 +18,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, nearest
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS
 from bwbench.base.units import DURATION
-from bwbench.experiment.config.cell_config import CellConfig, Chain
+from bwbench.experiment.config.cell_config import MOST_VIRTUAL_NODES, CellConfig, Chain
 from bwbench.experiment.config.component_parsing import ComponentOf
 from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.compression.error_feedback import LINEAR_OPTIMIZERS, PLAIN, residual_of
@@ -27,6 +27,7 @@ from bwbench.network.backend_choice import choose
 from bwbench.network.link.frame_sizes import DEFAULT_MTU
 from bwbench.network.link.link import unknown_nodes
 from bwbench.network.link.node_link import TcpSettings
+from bwbench.network.namespaces.addresses import MAX_NODES
 
 MAX_TIME_S = 365 * 86400.0
 _ELEMENTS = 1_000_000  # of the tensor that sizes are compared on: large enough that headers do not matter
@@ -304,6 +305,40 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("link", "jitter"), text + "add 'jitter_kind: independent', or emulate with launcher: local")
 
 
+def needs_workers(config: NamedMethod) -> str | None:
+    """Why a method's nodes have to be processes of their own; None where they may be virtual."""
+    if (reason := config.algorithm.build(ALGORITHMS).depends_on_link()) is not None:
+        return f"algorithm {config.algorithm.name!r}: {reason}"
+    if not config.algorithm.build(ALGORITHMS).virtual:
+        return f"algorithm {config.algorithm.name!r} does not say that its nodes may share a process ('virtual')"
+    if not config.collective.build(COLLECTIVES).runs_virtually():
+        return f"collective {config.collective.name!r} does not say that its nodes may share a process ('virtual')"
+    return None
+
+
+def _check_virtual(config: CellConfig) -> Iterator[Finding]:
+    if not config.compute.virtual:
+        if config.nodes > MAX_NODES:
+            text = f"{config.nodes} is out of range: 1 to {MAX_NODES}, or {MOST_VIRTUAL_NODES} with "
+            yield Finding(("nodes",), f"{text}'compute: {{virtual: true}}'")
+        return
+    where, what = ("compute", "virtual"), "virtual nodes share one process"
+    if config.link.shaped:
+        yield Finding(where, f"{what}, and there is no link between them; write 'link: unshaped', or leave it out")
+    if config.launcher != "local":
+        yield Finding(where, f"{what}, which launcher {config.launcher!r} cannot start; leave one of them out")
+    if config.compute.step_time_s is not None:
+        yield Finding(
+            where, f"{what}, whose times say nothing, so that no step_time can be kept; leave one of them out"
+        )
+    if config.limit.time_s is not None:
+        yield Finding(
+            where, f"{what}, whose times say nothing, so that limit.time would end it anywhere; limit samples"
+        )
+    if (reason := needs_workers(config)) is not None:
+        yield Finding(where, f"{what}, which changes what this method learns or cannot be done: {reason}")
+
+
 _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
     _check_verbs,
     _check_peers,
@@ -319,6 +354,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_ranges,
     _check_link,
     _check_launcher,
+    _check_virtual,
 )
 
 

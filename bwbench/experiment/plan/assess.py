@@ -115,12 +115,28 @@ def _assess(asked: PlannedCell, published: PackedFiles | None, retry: Collection
             timed = f"timed {recorded.composed.num_timing_runs} times so far"
             return replace(asked, why=f"{timed}, {asked.timing_runs} times are asked")
     if status == "done":
+        if lacks_times(cell, folder):
+            return replace(asked, why="made with virtual nodes so far, which have no times")
         return replace(asked, status=status, runs=False, why="done")
     if status in ENDED_UNDONE:
         if status in retry:
             return replace(asked, status=status, why=f"{status} before, to be retried")
         return replace(asked, status=status, runs=False, why=f"{status} before; --retry {status} runs it again")
     return replace(asked, status="interrupted", why="interrupted before")
+
+
+def lacks_times(cell: Cell, folder: Path) -> bool:
+    """Whether what is recorded of a cell was made with virtual nodes, and its times are asked as well.
+
+    What cannot be read says nothing.
+    """
+    if cell.config.compute.virtual or cell.config.link.shaped:
+        return False
+    try:
+        environment = CellFolder(folder).environment
+    except RecordError:
+        return False
+    return environment is not None and environment.virtual
 
 
 def _foreign(cell: Cell, folder: Path) -> RecordError | None:

@@ -17,6 +17,7 @@ from typing import Literal
 from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig, ComputeConfig
+from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import describe
@@ -133,7 +134,7 @@ class Parts:
 
 def runs_whole_anyway(config: CellConfig) -> bool:
     """Whether composing would save nothing: neither link nor padding, or a limit as short as a timing run."""
-    if convergence_config(config) == config:
+    if _without_link(config, virtual=config.compute.virtual) == config:
         return True
     hurried = _phases(_hurried(config), ((1,),))
     return timing_steps(hurried) * config.global_batch >= config.limit.samples
@@ -183,11 +184,16 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None, timing
 
 
 def convergence_config(config: CellConfig) -> CellConfig:
-    """The same training as fast as this machine can, with no link between the nodes."""
+    """The same training with no link between the nodes, which are virtual where the method allows it."""
+    return _without_link(config, virtual=config.launcher == "local" and needs_workers(config) is None)
+
+
+def _without_link(config: CellConfig, *, virtual: bool) -> CellConfig:
+    """As fast as this machine can."""
     return config.model_copy(
         update={
             "link": Link.model_validate("unshaped"),
-            "compute": ComputeConfig(threads=config.compute.threads),
+            "compute": ComputeConfig(threads=config.compute.threads, virtual=virtual),
             "limit": config.limit.model_copy(update={"time_s": None}),
         }
     )

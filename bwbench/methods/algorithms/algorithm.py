@@ -49,6 +49,9 @@ class AbstractAlgorithm(abc.ABC):
         mean_of: what it averages over all ranks in every step, where it does nothing else; None for all others. Arms
             that average the same up to rounding are kin: they learn alike, and only their times differ.
         steps_alike: there is one kind of steps, for ``phases``.
+        virtual: works where the ranks are threads of one process that take turns (virtual nodes): what it computes does
+            not depend on time, it starts no threads but a ``Communicator``'s and no processes, and keeps nothing
+            outside of its objects.
         tells_rate: what is sent are gradients, each for the very next update, and codecs are told its learning rate.
     """
 
@@ -63,6 +66,7 @@ class AbstractAlgorithm(abc.ABC):
     mean_of: ClassVar[str | None] = None
     steps_alike: ClassVar[bool] = False
     tells_rate: ClassVar[bool] = False
+    virtual: ClassVar[bool] = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()

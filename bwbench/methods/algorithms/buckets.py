@@ -319,8 +319,11 @@ class BucketExchange(AbstractRunning):
 def threads_for(collective: AbstractCollective, num_buckets: int) -> int:
     """How many threads may exchange the buckets of one algorithm: one where torch numbers the messages itself.
 
-    Torch's own all-reduce has no tag: calls are matched by their order, which two threads would not keep.
+    Torch's own all-reduce has no tag: calls are matched by their order, which two threads would not keep. None of their
+    own where the ranks take turns.
     """
+    if collective.takes_turns:
+        return 0
     return 1 if collective.wraps_model else min(NUM_THREADS, max(1, num_buckets))
 
 
@@ -330,6 +333,9 @@ class Communicator:
     All ranks submit the same jobs in the same order. Threads take them in this order, so that the oldest job that is
     not done everywhere has a thread on every rank: jobs that wait for their peers cannot wait in a circle. ``submit``
     and ``wait`` belong to one thread.
+
+    Args:
+        num_threads: 0 runs jobs where they are waited for, in their order.
     """
 
     def __init__(self, meter: Meter, num_threads: int = NUM_THREADS) -> None:
@@ -371,8 +377,10 @@ class Communicator:
         they have been sent; the next report counts the rest.
         """
         begin = time.monotonic()
+        awaited = set(self._unfinished if jobs is None else jobs)
+        if not self._threads:
+            self._run_here(awaited)
         with self._changed:
-            awaited = set(self._unfinished if jobs is None else jobs)
             while not self.done(awaited):
                 self.check()
                 if not any(thread.is_alive() for thread in self._threads):
@@ -393,6 +401,19 @@ class Communicator:
         """End the threads once they are done with what they have. Safe to call twice."""
         for _ in self._threads:
             self._queue.put(None)
+
+    def _run_here(self, awaited: set[int]) -> None:
+        """Run jobs from the oldest on until these are done; raises what one of them raises, as ``check`` says it."""
+        while not self.done(awaited):
+            number, job = self._queue.get_nowait() or (0, None)
+            if job is None:  # closed
+                return
+            try:
+                job()
+            except Exception as error:
+                self._error = error
+                self.check()
+            self._unfinished.discard(number)
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:

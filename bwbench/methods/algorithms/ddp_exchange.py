@@ -260,6 +260,7 @@ class TorchPostLocalSgd(AbstractAlgorithm):
     Config = TorchPostLocalSgdConfig
     options: TorchPostLocalSgdConfig
     replicas_equal = "after a round"
+    virtual = True
 
     @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:

@@ -53,6 +53,7 @@ class Decentralized(AbstractAlgorithm):
 
     Config = DecentralizedConfig
     options: DecentralizedConfig
+    virtual = True
     averages_partially = True
     replicas_equal = "never"
 
@@ -234,6 +235,7 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
     preferred_collective = "neighbours"
     replicas_equal = "never"
     steps_alike = True
+    virtual = True
 
     @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:

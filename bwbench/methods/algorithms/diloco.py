@@ -42,6 +42,7 @@ class Diloco(AbstractPeriodic):
 
     Config = DilocoConfig
     options: DilocoConfig
+    virtual = True
     replicas_equal: ClassVar[Agreement] = "after a round"
 
     @property

@@ -58,6 +58,7 @@ class EveryStep(AbstractAlgorithm):
     Config = EveryStepConfig
     mean_of = "gradients"
     steps_alike = True
+    virtual = True
     tells_rate = True
     options: EveryStepConfig
 

@@ -44,6 +44,7 @@ class LocalSgd(AbstractPeriodic):
     Config = LocalSgdConfig
     options: LocalSgdConfig
     replicas_equal = "after a round"
+    virtual = True
 
     def rounds(self, num_parts: int) -> RoundSchedule:
         """Counted from the end of the warm-up."""

@@ -58,6 +58,7 @@ class QAdam(AbstractAlgorithm):
 
     Config = QAdamConfig
     options: QAdamConfig
+    virtual = True
     optimizers = ("adam", "adamw")
     preferred_collective = "scatter-gather"
 

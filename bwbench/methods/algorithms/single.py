@@ -17,6 +17,7 @@ class Single(AbstractAlgorithm):
     needs_peers = False
     sends = False
     steps_alike = True
+    virtual = True
     role: ClassVar[Role] = "reference"
 
     def attach(self, context: Context) -> AbstractRunning:

@@ -35,6 +35,9 @@ class AbstractCollective(abc.ABC):
         central: one node, or every node for its share, averages for all.
         wraps_model: exchanges gradients inside a model wrapper of its own (torch's DDP), so that an algorithm that
             averages gradients leaves buckets and overlap to it.
+        virtual: works where the ranks are threads of one process that take turns (virtual nodes): it waits for others
+            in messages of its transport alone, starts no threads, and keeps nothing outside of its object.
+        takes_turns: the ranks that it connects do so.
         meter: counts what this rank sends and the time of its codec work.
         link: what the network is asked to be; None where that is not known.
     """
@@ -45,10 +48,12 @@ class AbstractCollective(abc.ABC):
     topology: ClassVar[str | None] = None
     central: ClassVar[bool] = False
     wraps_model: ClassVar[bool] = False
+    virtual: ClassVar[bool] = False
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
         self.meter = Meter()
+        self.takes_turns = False
         self.link: Link | None = None
         self._transport: Transport | None = None
 
@@ -63,6 +68,10 @@ class AbstractCollective(abc.ABC):
         Asked when a cell is planned and, without codecs, by ``connect``.
         """
         return None
+
+    def runs_virtually(self) -> bool:
+        """Whether it is ``virtual`` with these options."""
+        return self.virtual
 
     @classmethod
     def remark(cls, codecs: Sequence[type[AbstractCodec]]) -> str | None:
@@ -106,6 +115,7 @@ class AbstractCollective(abc.ABC):
         if reason is not None:
             raise ConfigError(reason)
         self._transport = Transport(group, self.meter)
+        self.takes_turns = getattr(group, "takes_turns", False)
         self.link = link
         pace(link, self._flows(num_members))
 
@@ -165,6 +175,7 @@ class NoCollective(AbstractCollective):
     """For algorithms without communication: a bucket stays what it is."""
 
     needs_peers = False
+    virtual = True
 
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:

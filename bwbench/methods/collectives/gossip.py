@@ -21,6 +21,7 @@ class GossipPair(AbstractCollective):
     """
 
     exact = False
+    virtual = True
     topology = "gossip"
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
@@ -108,6 +109,7 @@ class Neighbours(AbstractCollective):
     """
 
     exact = False
+    virtual = True
     topology = "gossip"
 
     @classmethod

@@ -48,6 +48,10 @@ class Hierarchical(AbstractCollective):
         across.meter = self.meter
         return across
 
+    def runs_virtually(self) -> bool:
+        """As what runs between the leaders does."""
+        return self._across.runs_virtually()
+
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Hosts must be filled, and what runs between the leaders must be exact and take the codecs."""
         name, workers = self.options.across, self.options.workers_per_host

@@ -38,6 +38,7 @@ class ParameterServer(AbstractKeepingParts):
 
     Config = ParameterServerConfig
     options: ParameterServerConfig
+    virtual = True
     topology = "server"
     central = True
 

@@ -58,6 +58,7 @@ class Ring(AbstractKeepingParts):
 
     Config = RingConfig
     options: RingConfig
+    virtual = True
     topology = "ring"
 
     @classmethod

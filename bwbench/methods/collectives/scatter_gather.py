@@ -109,6 +109,7 @@ class ScatterGather(AbstractKeepingParts):
     2014). A codec with a memory gets an instance for each part and one more for each way back, which live here.
     """
 
+    virtual = True
     topology = "sharded server"
     central = True
 
@@ -252,6 +253,7 @@ class AllGather(AbstractCollective):
     Cheaper than a ring only where payloads are small: a sparse sum fills in along a ring, here it travels unmerged.
     """
 
+    virtual = True
     topology = "all to all"
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:

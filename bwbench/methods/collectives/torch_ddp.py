@@ -22,6 +22,7 @@ class TorchDdp(AbstractCollective):
     """
 
     wraps_model = True
+    virtual = True
     topology = "ring"  # gloo's all-reduce
 
     @classmethod

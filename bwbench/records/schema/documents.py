@@ -281,6 +281,7 @@ class Environment(Versioned, _OfHost):
         tcp: of one of several hosts, its TCP settings.
         hosts: one a rank; None on one machine.
         others: of an attempt on one machine that has ended.
+        virtual: whether all nodes were threads of one process, whose times say nothing; absent where they were not.
     """
 
     name: Text | None = None
@@ -303,6 +304,7 @@ class Environment(Versioned, _OfHost):
     tcp: dict[Text, Text] = {}
     hosts: tuple[Environment, ...] | None = None
     others: Others | None = None
+    virtual: Flag = False
 
 
 def _all_parts(times_s: dict[str, float]) -> dict[str, float]:

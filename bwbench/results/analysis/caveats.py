@@ -173,8 +173,19 @@ Provenance = tuple[str, str, str]  # host, kernel, commit
 
 
 def provenance_note(folders: Iterable[CellFolder]) -> str | None:
-    """A sentence for under a picture where hosts, kernels or commits are mixed, else None."""
-    return mixed_note(provenance_of(folder) for folder in folders)
+    """For under a picture: where hosts, kernels or commits are mixed, and where nodes were virtual; else None."""
+    cells = list(folders)
+    notes = (mixed_note(provenance_of(folder) for folder in cells), virtual_note(cells))
+    return " ".join(filter(None, notes)) or None
+
+
+def virtual_note(folders: Iterable[CellFolder]) -> str | None:
+    """A sentence where cells have times that say nothing, because all their nodes shared a process; else None."""
+    environments = [folder.environment for folder in folders]
+    number = sum(environment is not None and environment.virtual for environment in environments)
+    if not number:
+        return None
+    return f"Virtual nodes in {number} of {len(environments)} cells: what they learn is right, their times say nothing."
 
 
 def provenance_of(folder: CellFolder) -> Provenance:

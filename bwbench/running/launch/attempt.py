@@ -18,6 +18,7 @@ from bwbench.network.network import Network
 from bwbench.network.probe.verification import verify
 from bwbench.records import CellFolder, read_record, write_record
 from bwbench.records.checkpoint import Checkpoint, delete_checkpoints, has_checkpoint
+from bwbench.records.files import read_tail
 from bwbench.records.schema import (
     Applied,
     Carried,
@@ -47,6 +48,7 @@ MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside
 # anybody has asked to stop, which takes 100 B with TCP's acknowledgements, and the barrier of an evaluation, 200 B for
 # each doubling of the nodes; and some more where training begins and ends. What is beyond that went round the link.
 MOST_CONTROL_BYTES_A_STEP, MOST_CONTROL_BYTES_BESIDE = 1_000, 20_000
+LOG_TAIL_LINES, LOG_TAIL_BYTES = 15, 16384
 FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
 
 
@@ -190,6 +192,10 @@ class LinkFile:
         emulator = Emulator(interfaces=tuple(interfaces))
         self._update(backend=backend, backend_reason=reason, applied=None, emulator=emulator)
 
+    def add_virtual_nodes(self) -> None:
+        """That nothing has crossed any network."""
+        self._update(backend="none", backend_reason="virtual nodes share one process, and nothing leaves it")
+
     def add_found(self, when: Moment, measurement: Measurement, clock_s: float | None = None) -> None:
         """What the ranks have found themselves, as field ``when``; of those during the training there may be many.
 
@@ -260,6 +266,13 @@ def emulator_unfit(emulator: Emulator) -> str | None:
     if (late_s := training.p99_s or 0.0) > LATE_EMULATOR_S and training.frames >= FRAMES_FOR_A_P99:
         return f"the emulator was late: 1 % of the frames left more than {late_s * 1e3:.0f} ms after their time"
     return None
+
+
+def with_log(reason: str, attempt: Path, rank: int) -> str:
+    """``reason`` and the last lines that a rank printed, where it printed any."""
+    text = read_tail(attempt / f"rank{rank}.log", LOG_TAIL_BYTES).decode(errors="replace")
+    tail = "\n".join(text.strip().splitlines()[-LOG_TAIL_LINES:])
+    return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
 
 
 def went_round(wire: Wire | None, num_nodes: int) -> str | None:

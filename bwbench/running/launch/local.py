@@ -15,9 +15,8 @@ from bwbench.experiment.plan.given_cell import planned_environment
 from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, TORCH_PORT, control_address
 from bwbench.network.namespaces.backend import WireCounters, lateness_between
 from bwbench.network.network import Network, NodeProcess
-from bwbench.records.files import read_tail
 from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, RankError, WireTraffic, event_of
-from bwbench.running.launch.attempt import LaunchOutcome, Resumption, emulator_of, emulator_unfit
+from bwbench.running.launch.attempt import LaunchOutcome, Resumption, emulator_of, emulator_unfit, with_log
 from bwbench.running.launch.deaths import MemoryKills, describe_exit
 from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
 from bwbench.running.launch.worker_channels import Channels
@@ -31,7 +30,6 @@ END_LIMIT_S = 10.0  # from the first end event (or failure) to the exit of all
 BLAME_S = 0.3  # what the peers of a dead rank need to notice and to fail in turn
 SETTLE_S = 0.05  # counters that stand still for this long have drained
 SETTLE_LIMIT_S = 5.0
-LOG_TAIL_LINES, LOG_TAIL_BYTES = 15, 16384
 
 EventHandler = Callable[[int, Event], None]
 
@@ -235,13 +233,7 @@ class LocalLauncher:
             reason += f": {self._errors[rank]}"
         if dead := self._dead_links.verdict(time.monotonic(), self._network.counters(), WORTH_A_WORD_S):
             reason += f"; {dead}"
-        return self._with_log(reason, rank)
-
-    def _with_log(self, reason: str, rank: int) -> str:
-        """``reason`` and the last lines that the rank printed, where it printed any."""
-        text = read_tail(self._attempt / f"rank{rank}.log", LOG_TAIL_BYTES).decode(errors="replace")
-        tail = "\n".join(text.strip().splitlines()[-LOG_TAIL_LINES:])
-        return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
+        return with_log(reason, self._attempt, rank)
 
     def _fallen(self) -> dict[int, int]:
         """Return codes of the ranks that have exited without an end event."""
@@ -256,6 +248,6 @@ class LocalLauncher:
                 process.wait(max(0.0, deadline - time.monotonic()))
         for rank, end in self._ends.items():
             if end.status == "diverged":
-                reason = self._with_log(end.reason, rank)
+                reason = with_log(end.reason, self._attempt, rank)
                 return self._outcome("diverged", reason)
         return self._outcome("done", self._ends[0].reason)

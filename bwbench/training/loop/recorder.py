@@ -34,6 +34,11 @@ class Channel:
         descriptor = os.environ.get(VARIABLE)
         return cls(socket.socket(fileno=int(descriptor)) if descriptor else None)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is somebody to answer."""
+        return self._connection is not None
+
     def send(self, message: JsonObject) -> None:
         """Send a message, be it a copy of an event.
 
@@ -58,7 +63,7 @@ class Channel:
             self.send(message)
             return {}
         answer = self.ask(message)
-        if self._connection is not None and answer.get("ok") is not True:
+        if self.is_open and answer.get("ok") is not True:
             raise WorkerError(f"the parent did not agree to phase {name!r}")
         return answer
 
@@ -68,6 +73,10 @@ class Channel:
         Raises WorkerError where none comes in time.
         """
         self.send(message)
+        return self.answer()
+
+    def answer(self) -> JsonObject:
+        """The next answer; raises WorkerError as ``ask``."""
         if self._connection is None:
             return {}
         try:

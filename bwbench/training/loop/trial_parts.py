@@ -21,7 +21,7 @@ from bwbench.methods.collectives.transport import Members
 from bwbench.methods.compression import build_codec
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
-from bwbench.training.datasets.dataset import data_folder
+from bwbench.training.datasets.dataset import Splits, data_folder
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.feed import BatchFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
@@ -82,15 +82,18 @@ class Trial:
         )
 
 
-def prepare(config: CellConfig, groups: Groups) -> Trial:
+def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) -> Trial:
     """Load data, build the model (equal on all ranks), hand its gradients to the algorithm.
+
+    Args:
+        splits: of the data set, where ranks of one process share them.
 
     Raises ConfigError where data is missing or does not fit the model or the batch size.
     """
     torch.set_num_threads(config.compute.threads)
     rank = groups.control.rank
     dataset = config.dataset.source.build(registry.DATASETS)
-    splits = dataset.load(data_folder())
+    splits = dataset.load(data_folder()) if splits is None else splits
     partition = config.dataset.partition.build(registry.PARTITIONS)
 
     def make_feed() -> BatchFeed:

@@ -55,11 +55,11 @@ def main(arguments: list[str]) -> int:
         if is_external:
             external = ExternalRun.begin(cell, cell_file, environment, groups)
             if external is None:  # done already
-                _exit(0)
+                leave_process(0)
                 return 0
             channel, attempt = external.channel, external.attempt
         else:
-            attempt = environment.attempt or _new_attempt(cell_file.parent, groups)
+            attempt = environment.attempt or new_attempt(cell_file.parent, groups)
         recorder = Recorder(EventWriter(attempt / f"rank{environment.rank}.jsonl"), channel)
         checkpoints = Checkpoints(
             attempt, environment.checkpoint_interval_s, groups.control, recorder, channel, environment.checkpoint
@@ -71,18 +71,18 @@ def main(arguments: list[str]) -> int:
         if external is not None:
             external.finish()
     except BaseException as error:
-        _report(error, recorder, channel, external.explain(error) if external is not None else None)
-        _exit(EXIT_USER_INPUT if isinstance(error, ConfigError) else EXIT_CELLS_FAILED)
+        report(error, recorder, channel, external.explain(error) if external is not None else None)
+        leave_process(EXIT_USER_INPUT if isinstance(error, ConfigError) else EXIT_CELLS_FAILED)
     if groups.data is not None:  # nobody leaves while a neighbour may still wait for its last bytes
         try:
             dist.group.WORLD.barrier().wait(LAST_BARRIER_LIMIT)  # type: ignore[union-attr]
         except Exception as error:  # the result is on disk
             print(f"the last barrier failed, which changes nothing: {error}", file=sys.stderr)
-    _exit(0)
+    leave_process(0)
     return 0  # not reached
 
 
-def _new_attempt(folder: Path, groups: Groups) -> Path:
+def new_attempt(folder: Path, groups: Groups) -> Path:
     """The next free attempt folder beside the cell's file, the same one for all ranks."""
     key = "bwbench/attempt"
     if groups.store is None or groups.control.rank == 0:
@@ -97,7 +97,12 @@ def _new_attempt(folder: Path, groups: Groups) -> Path:
     return folder / str(groups.store.get(key).decode())
 
 
-def _report(error: BaseException, recorder: Recorder | None, channel: Channel, message: str | None) -> None:
+def report(error: BaseException, recorder: Recorder | None, channel: Channel, message: str | None = None) -> None:
+    """Print an error, record it and tell the parent, as far as that can be done.
+
+    Args:
+        message: what to say of it in place of its own words.
+    """
     if isinstance(error, BwbenchError):
         print(f"error: {error}", file=sys.stderr)
     else:
@@ -111,7 +116,7 @@ def _report(error: BaseException, recorder: Recorder | None, channel: Channel, m
         print(f"the error could not be recorded: {another}", file=sys.stderr)
 
 
-def _exit(status: int) -> None:
+def leave_process(status: int) -> None:
     """End without the teardown of torch and gloo, which now and then aborts after a run that went well."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -34,7 +34,8 @@ REPLACED = [
     ("name: good", "name: 2024", 1, ["2024", "quotes"]),
     ("nodes: 4", "nodes: 0", 2, ["nodes: 0", "1 or more"]),
     ("nodes: 4", "nodes: -1", 2, ["nodes: -1", "1 or more"]),
-    ("nodes: 4", "nodes: 100000", 2, ["at most 254"]),
+    ("nodes: 4", "nodes: 100000", 2, ["at most 256"]),
+    ("nodes: 4", "nodes: 255", 2, ["255 is out of range", "1 to 254", "compute: {virtual: true}"]),
     ("nodes: 4", "nodes: 1", 2, ["1 node has no peers", "every-step", "algorithm: single"]),
     ("nodes: 4", "nodes: four", 2, ["'four' is not a whole number"]),
     ("nodes: 4", "nodes: true", 2, ["true is not a whole number"]),
@@ -124,6 +125,8 @@ REPLACED = [
     ("evaluate:", "evaluate: {test: everytime}", 10, ["evaluate.test: 'everytime'", "arrivals", "always"]),
     ("evaluate:", "evaluate: {test: true}", 10, ["evaluate.test", "arrivals", "always"]),
     ("evaluate:", "evaluate: {evry: 2000 samples}", 10, ["unknown key 'evry'", "Did you mean 'every'?"]),
+    ("evaluate:", "compute: {virtual: true}", 10, ["virtual nodes share one process", "write 'link: unshaped'"]),
+    ("evaluate:", "compute: {virtual: 2}", 10, ["2 is not a boolean"]),
     ("evaluate:", "compute: {step_time: 100}", 10, ["100 has no unit", "'100 ms'"]),
     ("evaluate:", "compute: {step_time_s: 100 ms}", 10, ["unknown key 'step_time_s'", "Did you mean 'step_time'?"]),
     ("target:", "target: {acuracy: 0.95}", 11, ["no metric 'acuracy'", "Did you mean 'accuracy'?", "accuracy, loss"]),
@@ -193,6 +196,24 @@ def problems_of(path: Path, *overrides: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_experiment(path, overrides)
     return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("algorithm: async", ["depends on the link, and with it the accuracy"]),
+        ("algorithm: {local-sgd: {overlap: auto}}", ["as soon as the link has brought it"]),
+        ("algorithm: {every-step: {bucket: auto}}", ["give a size"]),
+        ("algorithm: ring\nlimit: {time: 10 s}", ["limit.time", "limit samples"]),
+        ("algorithm: ring\nlauncher: external", ["launcher 'external' cannot start"]),
+    ],
+)
+def test_what_virtual_nodes_cannot_do_is_said_at_their_line(tmp_path: Path, lines: str, words: list[str]) -> None:
+    path = tmp_path / "virtual.yaml"
+    start = "name: virtual\nnodes: 4\nlink: unshaped\nmodel: mlp\ncompute: {virtual: true}\n"
+    path.write_text(f"{start}{lines}\n")
+    (problem,) = problems_of(path)
+    assert problem.startswith(f"{path}:5: ") and all(word in problem for word in words), problem
 
 
 def test_the_base_of_all_these_is_good(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bwbench.records.schema import Environment
-from bwbench.results.analysis.caveats import host_of, machines_of, unlike_hosts_note
+from bwbench.results.analysis.caveats import host_of, machines_of, unlike_hosts_note, virtual_note
 
 ANNA = {"address": "10.0.0.1", "host": "anna", "cpu": "i5", "cores": 4, "kernel": "6.1"}
 BEN = {**ANNA, "address": "10.0.0.2", "host": "ben"}
@@ -48,3 +48,11 @@ def test_the_congestion_control_of_real_hosts_is_told_as_that_of_emulated_ones_i
     emulated = SimpleNamespace(environment=None, link=SimpleNamespace(applied=applied, backend="relay"))
     assert machines_of([real]).congestion_control == ("bbr", "cubic")
     assert machines_of([emulated]).congestion_control == ("reno",)
+
+
+def test_virtual_nodes_are_told_because_their_times_say_nothing() -> None:
+    cells = [SimpleNamespace(environment=Environment(virtual=virtual)) for virtual in (True, False)]
+    assert virtual_note([*cells, SimpleNamespace(environment=None)]) == (
+        "Virtual nodes in 1 of 3 cells: what they learn is right, their times say nothing."
+    )
+    assert virtual_note(cells[1:]) is None

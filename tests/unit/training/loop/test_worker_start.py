@@ -4,7 +4,7 @@ import pytest
 import torch.distributed as dist
 
 from bwbench.training.loop.process_groups import Groups
-from bwbench.training.loop.worker import _new_attempt, main
+from bwbench.training.loop.worker import main, new_attempt
 from tests.ranks import run_ranks
 
 
@@ -12,12 +12,12 @@ def test_each_start_by_hand_makes_a_new_attempt(tmp_path):
     from bwbench.training.loop.control import ControlPath
 
     alone = Groups(ControlPath())
-    assert _new_attempt(tmp_path, alone).name == "attempt-1"
-    assert _new_attempt(tmp_path, alone).name == "attempt-2"
+    assert new_attempt(tmp_path, alone).name == "attempt-1"
+    assert new_attempt(tmp_path, alone).name == "attempt-2"
     store = dist.HashStore()
 
     def work(group, rank):
-        return _new_attempt(tmp_path, Groups(ControlPath(group), group, store))
+        return new_attempt(tmp_path, Groups(ControlPath(group), group, store))
 
     assert run_ranks(3, work) == [tmp_path / "attempt-3"] * 3
 
@@ -31,7 +31,7 @@ def test_usage(capsys):
 def test_a_file_that_is_no_cell(tmp_path, content, monkeypatch, capsys):
     from bwbench.training.loop import worker
 
-    monkeypatch.setattr(worker, "_exit", lambda status: (_ for _ in ()).throw(SystemExit(status)))
+    monkeypatch.setattr(worker, "leave_process", lambda status: (_ for _ in ()).throw(SystemExit(status)))
     monkeypatch.delenv("BWBENCH_CHANNEL_FD", raising=False)
     (tmp_path / "cell.json").write_text(content)
     with pytest.raises(SystemExit) as ended:

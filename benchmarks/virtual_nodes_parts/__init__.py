@@ -1,0 +1,1 @@
+"""Parts of ``virtual_nodes.py``: one cell trained by real workers and by virtual nodes, and what they must share."""

@@ -1,0 +1,39 @@
+"""Virtual nodes learn what workers learn, to the bit, whatever the method: both train the same cells."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bwbench.experiment.config.method_names import PRESETS
+
+sys.path.insert(0, str(Path(__file__).parents[4] / "benchmarks"))
+from training_parts.pool import Pool
+from virtual_nodes_parts.both_ways import by_virtual_nodes, by_workers, tiny, virtual_presets
+
+TIME_ALONE = {"single", "async", "overlapped-local-sgd"}  # one node; and two that learn by what time things take
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[dict[int, Pool]]:
+    """Real workers, which train one cell after the other."""
+    pools = {num: Pool(num) for num in (2, 4)}
+    yield pools
+    for pool in pools.values():
+        pool.close()
+
+
+def test_all_repeatable_presets_may_be_virtual() -> None:
+    assert set(virtual_presets()) == set(PRESETS) - TIME_ALONE
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset not in TIME_ALONE])
+def test_every_method_has_the_bits_of_two_and_four_workers(preset: str, pools: dict[int, Pool]) -> None:
+    for num_nodes, pool in pools.items():
+        cell = tiny(preset, num_nodes)
+        is_equal = by_virtual_nodes(cell) == by_workers(cell, pool)  # a diff of them would take minutes
+        assert is_equal, f"{num_nodes} nodes differ"
