@@ -44,13 +44,13 @@ LIMIT_S = 1800.0
 
 def bits(num_nodes: int, presets: list[str]) -> list[dict[str, Any]]:
     """Whether each preset's records are equal, both ways."""
-    rows, pool = [], Pool(num_nodes)
-    for preset in presets:
-        cell = tiny(preset, num_nodes)
-        is_equal = by_virtual_nodes(cell) == by_workers(cell, pool)
-        rows.append({"preset": preset, "nodes": num_nodes, "bits_equal": is_equal})
-        print(f"{preset:28} {num_nodes} nodes: {'equal' if is_equal else 'DIFFERENT'}", flush=True)
-    pool.close()
+    rows = []
+    with Pool(num_nodes) as pool:
+        for preset in presets:
+            cell = tiny(preset, num_nodes)
+            is_equal = by_virtual_nodes(cell) == by_workers(cell, pool)
+            rows.append({"preset": preset, "nodes": num_nodes, "bits_equal": is_equal})
+            print(f"{preset:28} {num_nodes} nodes: {'equal' if is_equal else 'DIFFERENT'}", flush=True)
     return rows
 
 

@@ -30,6 +30,14 @@ class Pool:
         self._workers: list[subprocess.Popen[str]] = []
         self._folder = tempfile.TemporaryDirectory(prefix="bwbench-pool-")
 
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the workers, and leave nothing of theirs."""
+        self.close()
+        self._folder.cleanup()
+
     def train(self, cell: Cell, limit_s: float, events: Path | None = None) -> dict[str, Any]:
         """The end of one training: ``status``, ``reason``, ``evaluations`` and what rank 0's end event says.
 

@@ -23,7 +23,7 @@ from bwbench.training.loop.process_groups import WorkerEnvironment
 from bwbench.training.loop.recorder import Channel
 from bwbench.training.loop.virtual_worker import train
 
-STEPS = 36  # of the longest warm-up two periods more
+STEPS = 28  # more than the longest warm-up and a period
 BATCH = 8
 LIMIT_S = 100.0
 ADAM = ("qadam", "one-bit-adam")

@@ -132,18 +132,19 @@ def train(cell: Cell, environment: WorkerEnvironment, attempt: Path, line: Chann
     def work(rank: int) -> None:
         channel = RankChannel(line, rank, asking)
         recorder: Recorder | None = None
-        try:
-            groups = Groups(ControlPath())
-            if size > 1:
-                groups = Groups(ControlPath(controls[rank], store), datas[rank], store)
-            recorder = Recorder(EventWriter(attempt / f"rank{rank}.jsonl"), channel)
-            checkpoints = Checkpoints(
-                attempt, environment.checkpoint_interval_s, groups.control, recorder, channel, environment.checkpoint
-            )
-            TrainingLoop(prepare(config, groups, splits), recorder, channel, checkpoints).run()
-        except BaseException as error:
-            report(error, recorder, channel)
-            raise
+        with contextlib.ExitStack() as resources:
+            try:
+                groups = Groups(ControlPath())
+                if size > 1:
+                    groups = Groups(ControlPath(controls[rank], store), datas[rank], store)
+                writer = resources.enter_context(contextlib.closing(EventWriter(attempt / f"rank{rank}.jsonl")))
+                recorder = Recorder(writer, channel)
+                due_s, begun = environment.checkpoint_interval_s, environment.checkpoint
+                checkpoints = Checkpoints(attempt, due_s, groups.control, recorder, channel, begun)
+                TrainingLoop(prepare(config, groups, splits), recorder, channel, checkpoints).run()
+            except BaseException as error:
+                report(error, recorder, channel)
+                raise
 
     with _separate_logs(turns, attempt if environment.attempt is not None else None):
         return turns.run(work)

@@ -94,7 +94,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "link.trace.up": Trace,
 }
 KINDS = {**COMPONENT_KEYS, "partition": registry.PARTITIONS}
-NOT_HASHED = {"hosts"}  # where a cell runs
+NOT_HASHED = {"hosts", "virtual"}  # where a cell runs
 REQUIRED = {"link.outages.*": {"at", "duration"}, "link.trace.up": {"file"}}  # without a default: hashed as they are
 
 
