@@ -319,10 +319,10 @@ def needs_workers(config: NamedMethod) -> str | None:
 def _check_virtual(config: CellConfig) -> Iterator[Finding]:
     if not config.compute.virtual:
         if config.nodes > MAX_NODES:
-            text = f"{config.nodes} is out of range: 1 to {MAX_NODES}, or {MOST_VIRTUAL_NODES} with "
+            text = f"nodes: {config.nodes} is out of range: 1 to {MAX_NODES}, or {MOST_VIRTUAL_NODES} with "
             yield Finding(("nodes",), f"{text}'compute: {{virtual: true}}'")
         return
-    where, what = ("compute", "virtual"), "virtual nodes share one process"
+    where, what = ("compute", "virtual"), "compute.virtual: virtual nodes share one process"
     if config.link.shaped:
         yield Finding(where, f"{what}, and there is no link between them; write 'link: unshaped', or leave it out")
     if config.launcher != "local":
