@@ -29,7 +29,7 @@ _COMPONENTS = ("model", "dataset", "algorithm", "collective", "optimizer")  # on
 _ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # of a configuration that is no whole one
 KEYS = frozenset(  # that a recorded configuration has
     ("nodes", "link", *_COMPONENTS, "compression", "batch_size", "accumulate", "compute", "evaluate", "target")
-    + ("targets", "stop", "limit", "seed", "launcher", "plugins")
+    + ("targets", "stop", "limit", "seed", "dilation", "launcher", "plugins")
 )
 
 QUEUE_BEFORE = "1 bdp"  # of a shaped link whose record names none: once the default
@@ -40,7 +40,7 @@ _TRACE = {
     "start": "0 us",
 }
 DEFAULTS: dict[str, dict[str, object]] = {
-    "": {"targets": []},
+    "": {"targets": [], "dilation": 1.0},
     "evaluate": {"test": "arrivals"},
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),

@@ -144,7 +144,7 @@ class _Attempt:
             self.resumption.checkpoint.begin(self.folder)
         if self.resumption.words is not None:
             self._say(self.resumption.words)
-        self.link = LinkFile(item.cell.config.link, self.folder)
+        self.link = LinkFile(item.cell.config.link, self.folder, item.cell.config.dilation)
 
     def run(self, wall_limit_s: float) -> Status:
         """Train, and record how that ended, whatever ends it."""
@@ -176,7 +176,7 @@ class _Attempt:
             if config.compute.virtual:
                 outcome = self._train_virtually(wall_limit_s)
             else:
-                with open_network(config.link, config.nodes, control_path=True) as network:
+                with open_network(config.link, config.nodes, control_path=True, dilation=config.dilation) as network:
                     outcome = self._train_on(network, wall_limit_s)
         except (LaunchError, LinkError) as error:
             if unfit := worker_met_limit(self.folder, str(error)):

@@ -238,6 +238,8 @@ class CellConfig(_Section):
         targets: all of them where there are several, from easy to hard; else empty, and not written out.
         stop: ``target`` ends at the first evaluation that meets all targets, ``limit`` goes on to the limit.
         seed: of this repeat.
+        dilation: seconds of the machine to one of the training (``config/dilation.py``); 1, the machine's own
+            time, is not written out.
         launcher: ``local`` starts the workers in namespaces of this machine, ``ssh`` on ``hosts``, ``external`` leaves
             that to torchrun or Slurm on any machines. What is local is not written out, so that records from before
             there was a choice keep their identity.
@@ -262,6 +264,7 @@ class CellConfig(_Section):
     stop: Literal["target", "limit"] = "target"
     limit: LimitConfig = LimitConfig()
     seed: int = Field(0, ge=0, le=MAX_SEED)
+    dilation: Annotated[float, Field(gt=0.0, le=1e6)] = 1.0
     launcher: Launcher = "local"
     hosts: tuple[Host, ...] = Field((), exclude=True)
     plugins: Annotated[
@@ -273,6 +276,8 @@ class CellConfig(_Section):
         content: dict[str, object] = handler(self)
         if content.get("launcher") == "local":
             del content["launcher"]
+        if content.get("dilation") == 1.0:
+            del content["dilation"]
         if not content.get("targets"):
             content.pop("targets", None)
         if isinstance(evaluate := content.get("evaluate"), dict) and evaluate.get("test") == TEST_LEFT_OUT:

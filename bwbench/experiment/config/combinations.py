@@ -20,6 +20,7 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASET
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import MOST_VIRTUAL_NODES, CellConfig, Chain
 from bwbench.experiment.config.component_parsing import ComponentOf
+from bwbench.experiment.config.dilation import dilation_refusals
 from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.compression.error_feedback import LINEAR_OPTIMIZERS, PLAIN, residual_of
 from bwbench.methods.roles import REFERENCE, averages_gradients
@@ -339,6 +340,11 @@ def _check_virtual(config: CellConfig) -> Iterator[Finding]:
         yield Finding(where, f"{what}, which changes what this method learns or cannot be done: {reason}")
 
 
+def _check_dilation(config: CellConfig) -> Iterator[Finding]:
+    for text in dilation_refusals(config):
+        yield Finding(("dilation",), text)
+
+
 _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
     _check_verbs,
     _check_peers,
@@ -355,6 +361,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_link,
     _check_launcher,
     _check_virtual,
+    _check_dilation,
 )
 
 

@@ -65,6 +65,7 @@ _MEANINGS = {
     "limit": "When training ends although the target was not reached.",
     "repeats": "Trainings of each cell; repeat r has the seed + r. {until: 15 %} adds as many as that needs.",
     "seed": "Of the first repeat.",
+    "dilation": "Slow motion: seconds of the machine to one of the training, such as 4; 'auto' takes what it needs.",
     "launcher": "Who starts the workers: 'local' on this machine, 'ssh' on 'hosts', 'external' torchrun or Slurm.",
     "hosts": "Machines for launcher: ssh, like anna@192.168.1.10, as mappings, or the name of a file with them.",
     "plugins": "Python files that register components; paths are relative to this file.",

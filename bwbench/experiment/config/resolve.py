@@ -25,6 +25,7 @@ from bwbench.experiment.config.combinations import (
     remarks,
 )
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
+from bwbench.experiment.config.dilation import AUTO, auto_dilation
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.tune_block import with_options
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
@@ -94,6 +95,9 @@ def resolve(
         idle += ["stop"] if content.get("stop") == "target" else []
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     content = {**LEFT_OUT, **content, "plugins": list(plugins)}
+    chooses_dilation = content.get("dilation") == AUTO
+    if chooses_dilation:
+        content["dilation"] = 1.0
     config, errors = _validated(content, CellConfig, expanded, findings)
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None and config.targets:
@@ -102,6 +106,10 @@ def resolve(
         config, found, said = _with_traces_read(config, folder)
         findings += found
         notes += said
+        if chooses_dilation and not findings and config.link.shaped:
+            factor, said_of_it = auto_dilation(config)
+            config = config.model_copy(update={"dilation": factor})
+            notes.append(said_of_it)
         idle += _idle_settings(config)
     if config is not None and reference is not None and not findings and combine:
         choice = tuned.choose(reference, config)

@@ -112,7 +112,7 @@ class Calibration:
         self.num_cells += 1
         self._fits.clear()
         evaluation_s = status.evaluation_s or 0.0
-        overhead_s = max(0.0, wall_s - clock_s - evaluation_s)
+        overhead_s = max(0.0, wall_s - clock_s * cell.config.dilation - evaluation_s)
         self._computing.add(kind.work, status.compute_median_s, found.unpadded_s)
         self._evaluating.add(kind.work, evaluation_s, _evaluations_s(cell, found, steps))
         self._starting.add(kind.work, overhead_s, found.overhead_s)
@@ -148,7 +148,8 @@ class Calibration:
         if kind is not None:
             overhead_s *= self._starting.of(kind.work)
             evaluation_s *= self._evaluating.of(kind.work)
-        return Prediction(overhead_s, training_s, evaluation_s, steps, to_target, self.num_cells)
+        machine_s = training_s * cell.config.dilation
+        return Prediction(overhead_s, machine_s, evaluation_s, steps, to_target, self.num_cells)
 
     def _training_s(self, kind: _CellKind | None, asked: Steps) -> float:
         """By the method's fit; where it has run on this very link, corrected by what it took there."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.dilation import TAIL_S, TOLERANCE
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.estimate import CellEstimate
 
-TOLERANCE = 0.03  # of a declared step, as in results.analysis.host_bound
-TAIL_S, TAIL_SHARE = 2.75e-3, 0.1
+TAIL_SHARE = 0.1
 MOST_TRIED = 4096  # nodes
 
 
@@ -31,12 +31,14 @@ class HostLoad:
         compute_s: of one step of one node that has its processors to itself.
         step_s: declared.
         cores: of the machine.
+        dilation: how much longer the machine has for a step.
     """
 
     compute_s: float
     step_s: float
     threads: int
     cores: int
+    dilation: float = 1.0
 
     @classmethod
     def of(cls, config: CellConfig, found: CellEstimate) -> HostLoad | None:
@@ -45,8 +47,8 @@ class HostLoad:
         if step_s is None or config.launcher != "local":
             return None
         cores = os.cpu_count() or 1
-        sharing = max(1.0, config.nodes * config.compute.threads / cores)
-        return cls(found.unpadded_s / sharing, step_s, config.compute.threads, cores)
+        sharing = max(1.0, config.nodes * config.compute.threads / cores / config.dilation)
+        return cls(found.unpadded_s / sharing, step_s, config.compute.threads, cores, config.dilation)
 
     def own_step_s(self, nodes: int) -> float:
         """A step of so many nodes without communication."""
@@ -74,7 +76,7 @@ class HostLoad:
         return sharing * (TAIL_S + TAIL_SHARE * self.compute_s) if sharing > 1 else 0.0
 
     def _sharing(self, nodes: int) -> float:
-        return nodes * self.threads / self.cores
+        return nodes * self.threads / self.cores / self.dilation
 
 
 def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEstimate]) -> list[str]:
@@ -91,7 +93,7 @@ def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEsti
         found[
             f"host-bound: {config.nodes} nodes on {load.cores} processors; a step declared as {_duration(load.step_s)} "
             f"takes about {_duration(own_s)} without communication. This machine carries {carried}"
-            f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time)"
+            f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time); or try dilation: auto"
         ] = None
     return list(found)
 

@@ -195,6 +195,7 @@ def _without_link(config: CellConfig, *, virtual: bool) -> CellConfig:
             "link": Link.model_validate("unshaped"),
             "compute": ComputeConfig(threads=config.compute.threads, virtual=virtual),
             "limit": config.limit.model_copy(update={"time_s": None}),
+            "dilation": 1.0,
         }
     )
 

@@ -138,7 +138,7 @@ class CellEstimate:
         step_s: of one step: nothing is assumed to overlap, but for methods that send in the background.
         warm_up_steps: first steps of the method that send whole gradients, ``warm_up_step_s`` each.
         steps: until the limit.
-        predicted_s: training clock until the limit; a target that is reached earlier ends a cell earlier.
+        predicted_s: of the machine, training until the limit; a target that is reached earlier ends a cell earlier.
         overhead_s: start-up, warm-up off the clock, and both measurements of the link.
         validation_s: one evaluation on the validation split; ``test_s`` the one on the test split.
     """
@@ -188,7 +188,8 @@ def estimate(
     """Put together what is known. Pure, but for ``num_cores``, which is that of this machine by default."""
     cores = num_cores or os.cpu_count() or 1
     traffic = sending.traffic
-    contention = max(1.0, config.nodes * config.compute.threads / cores)  # nodes that share cores take turns
+    # Nodes that share cores take turns, for which slow motion gives them time.
+    contention = max(1.0, config.nodes * config.compute.threads / cores / config.dilation)
     unpadded_s = description.compute_s * config.accumulate * contention
     compute_s = max(unpadded_s, config.compute.step_time_s or 0.0)
     communication_s = transfer_time_s(config.link, traffic)
@@ -200,9 +201,10 @@ def estimate(
     # Methods that average now and then rehearse that once, besides the first steps as they come.
     rehearsed_s = communication_s / sending.rounds_per_step if sending.rounds_per_step < 1 else 0.0
     every_step_s = whole_s if sending.warm_up_steps else communication_s if sending.rounds_per_step >= 1 else 0.0
-    warming_up_s = WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s
+    warming_up_s = config.dilation * (WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s)
     # Until all workers can begin: they share the processors, each of them uses one.
     start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, config.nodes / cores)
+    verification_s = _verification_s(config.link.dilated(config.dilation), config.nodes, cores)
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
     return CellEstimate(
         num_parameters=description.num_parameters,
@@ -219,8 +221,8 @@ def estimate(
         warm_up_steps=warm_up_steps,
         warm_up_step_s=warm_up_step_s,
         steps=steps,
-        predicted_s=min(training_s, config.limit.time_s or math.inf),
-        overhead_s=start_up_s + _verification_s(config.link, config.nodes, cores) + warming_up_s,
+        predicted_s=min(training_s, config.limit.time_s or math.inf) * config.dilation,
+        overhead_s=start_up_s + verification_s + warming_up_s,
         validation_s=evaluation_s(config, description, description.num_validation, cores),
         test_s=evaluation_s(config, description, description.num_test, cores),
     )

@@ -52,6 +52,7 @@ class AbstractAlgorithm(abc.ABC):
         virtual: works where the ranks are threads of one process that take turns (virtual nodes): what it computes does
             not depend on time, it starts no threads but a ``Communicator``'s and no processes, and keeps nothing
             outside of its objects.
+        fixed_time: what takes the machine's time whatever the training's is, and what to do; None where nothing does.
         tells_rate: what is sent are gradients, each for the very next update, and codecs are told its learning rate.
     """
 
@@ -67,6 +68,7 @@ class AbstractAlgorithm(abc.ABC):
     steps_alike: ClassVar[bool] = False
     tells_rate: ClassVar[bool] = False
     virtual: ClassVar[bool] = False
+    fixed_time: ClassVar[str | None] = None
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from pydantic import Field
 
+from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.units import PositiveDuration
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, assign
@@ -128,7 +128,7 @@ class RunningAsync(BucketExchange):
             return super().finish()
         self._background.check()
         sent = self._collective.meter.take().payload_bytes
-        return ExchangeReport(ready_mono_s=time.monotonic(), payload_bytes=sent)
+        return ExchangeReport(ready_mono_s=emulated_time.monotonic(), payload_bytes=sent)
 
     def update(self) -> None:
         """The optimizer's step, then the differences that have arrived.
@@ -315,11 +315,13 @@ class BackgroundAveraging:
 
     def _stretch(self) -> None:
         """Rounds until one rank votes hold."""
-        next_s = time.monotonic() + self._interval_s
+        next_s = emulated_time.monotonic() + self._interval_s
         while True:
             with self._changed:
-                told_to_end = self._changed.wait_for(self._told_to_end, max(0.0, next_s - time.monotonic()))
-            next_s = time.monotonic() + self._interval_s
+                told_to_end = self._changed.wait_for(
+                    self._told_to_end, emulated_time.machine_s(max(0.0, next_s - emulated_time.monotonic()))
+                )
+            next_s = emulated_time.monotonic() + self._interval_s
             if not self._vote(not told_to_end):
                 return
             self._average_copies()

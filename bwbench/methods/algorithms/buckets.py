@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
+from bwbench.base import emulated_time
 from bwbench.methods.algorithms.algorithm import (
     AbstractRunning,
     Context,
@@ -162,6 +162,7 @@ def watch_parameters(model: torch.nn.Module, control: Control, user_loop: UserLo
     for index, (name, parameter) in enumerate(named):
 
         def checked(gradient: torch.Tensor, index: int = index, name: str = name) -> torch.Tensor | None:
+            emulated_time.catch_up()
             if is_finite(gradient):
                 return None
             if user_loop is not None:
@@ -203,7 +204,7 @@ class RunningLocally(AbstractRunning):
 
     def finish(self) -> ExchangeReport:
         """Nobody to agree with before the update."""
-        return ExchangeReport(ready_mono_s=time.monotonic())
+        return ExchangeReport(ready_mono_s=emulated_time.monotonic())
 
 
 class BucketExchange(AbstractRunning):
@@ -289,6 +290,7 @@ class BucketExchange(AbstractRunning):
 
     def _gradient_is_there(self, index: int, bucket: int, _: torch.Tensor) -> None:
         self.buffers.keep(index)
+        emulated_time.catch_up()
         if self._sending:
             self._communicator.check()
             self._missing[bucket] -= 1
@@ -376,7 +378,7 @@ class Communicator:
         Raises at once what any job raised. The report counts the bytes of jobs that are still on their way as far as
         they have been sent; the next report counts the rest.
         """
-        begin = time.monotonic()
+        begin = emulated_time.monotonic()
         awaited = set(self._unfinished if jobs is None else jobs)
         if not self._threads:
             self._run_here(awaited)
@@ -387,7 +389,7 @@ class Communicator:
                     raise RuntimeError("the communication threads have ended")
                 self._changed.wait(LIVENESS_CHECK_S)  # each of their own waits is limited by the group's timeout
             self.check()
-        end = time.monotonic()
+        end = emulated_time.monotonic()
         reading = self._meter.take()
         codec_s = reading.codec_s_within(begin, end)
         return ExchangeReport(
@@ -418,8 +420,10 @@ class Communicator:
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
             number, job = item
+            emulated_time.catch_up()
             try:
                 job()
+                emulated_time.catch_up(of_libraries=True)
             except BaseException as error:
                 with self._changed:
                     self._error = self._error or error

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pydantic import Field
 
+from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, assign
@@ -111,7 +111,8 @@ class DdpExchange(AbstractRunning):
                 "model(...) rather than parts or methods of it, or use collective='ring'"
             )
         self._called = False
-        self._begin_mono_s = now_s = time.monotonic()
+        emulated_time.catch_up(of_libraries=True)
+        self._begin_mono_s = now_s = emulated_time.monotonic()
         if backward_began_mono_s is not None:
             self._begin_mono_s = backward_began_mono_s
         self._backward_s = now_s - self._begin_mono_s
@@ -319,15 +320,16 @@ class RunningTorchPostLocalSgd(DdpExchange):
         """Nothing left to wait for; what the backward pass has waited for is estimated, as for ``ddp``."""
         if self._averager.step < self._warmup:
             return super().finish()
-        return ExchangeReport(ready_mono_s=time.monotonic())
+        return ExchangeReport(ready_mono_s=emulated_time.monotonic())
 
     def after_update(self) -> ExchangeReport | None:
         """The averager's turn."""
-        begin, sends = time.monotonic(), averages_after(self._averager.step, self._warmup, self._period)
+        begin, sends = emulated_time.monotonic(), averages_after(self._averager.step, self._warmup, self._period)
         self._averager.average_parameters(self._context.optimizer.param_groups)
+        emulated_time.catch_up(of_libraries=True)
         if not sends:
             return None
-        return ExchangeReport(begin, exposed_s=time.monotonic() - begin, payload_bytes=self._round_bytes)
+        return ExchangeReport(begin, exposed_s=emulated_time.monotonic() - begin, payload_bytes=self._round_bytes)
 
     def agreement_step(self, step: int) -> int:
         """The step in which models are averaged next."""

@@ -5,7 +5,6 @@ With low precision what travels are differences: every rank keeps replicas of it
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ from typing import cast
 
 from pydantic import Field
 
+from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
@@ -143,7 +143,7 @@ class RunningDecentralized(RunningOnWeights):
     def finish(self) -> ExchangeReport:
         """Wait for the mean of the weights and step from there."""
         if not self._under_way:
-            return ExchangeReport(ready_mono_s=time.monotonic())
+            return ExchangeReport(ready_mono_s=emulated_time.monotonic())
         self._under_way = False
         report = self._communicator.wait()
         for flat, mean in zip(self._weights.flat, self._copies, strict=True):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
 from pydantic import Field
 
+from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
@@ -124,7 +124,7 @@ class RunningQAdam(BucketExchange):
 
     def finish(self) -> ExchangeReport:
         """Wait for all buckets, unless they leave in the update."""
-        return ExchangeReport(ready_mono_s=time.monotonic()) if self._late else super().finish()
+        return ExchangeReport(ready_mono_s=emulated_time.monotonic()) if self._late else super().finish()
 
     def update(self) -> None:
         """Adam's step, or the step along the averaged momentum with the frozen variance."""

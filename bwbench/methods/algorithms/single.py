@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import ClassVar
 
+from bwbench.base import emulated_time
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import RunningLocally
 from bwbench.methods.buffers import give_back, on_host
@@ -52,9 +52,9 @@ class RunningOffTheClock(RunningLocally):
     def finish(self) -> ExchangeReport:
         """Wait for the peers on the clock, then average off the clock."""
         control = self._context.control
-        ready_mono_s = time.monotonic()
+        ready_mono_s = emulated_time.monotonic()
         control.barrier()
-        waited_s = time.monotonic() - ready_mono_s
+        waited_s = emulated_time.monotonic() - ready_mono_s
         with self._context.clock.held():
             for gradients in self._gradients.flat:
                 values = on_host(gradients)

@@ -6,11 +6,11 @@ Cut, so that the first part of a message is already on its way on while the last
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bwbench.base import emulated_time
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import dist, torch
 from bwbench.network.link import Link
@@ -204,6 +204,7 @@ class Transport:
     def send(self, payload: torch.Tensor, to_place: int, round_: Round, payload_bytes: int | None = None) -> dist.Work:
         """Start sending; ``payload`` stays as it is until the returned work is waited for."""
         self._meter.sent(payload.numel() if payload_bytes is None else payload_bytes)
+        emulated_time.catch_up()
         return self.group.send([payload], round_.members.ranks[to_place], round_.tag)
 
     def receive(self, buffer: torch.Tensor, from_place: int, round_: Round) -> dist.Work:
@@ -266,11 +267,12 @@ class Meter:
     @contextmanager
     def codec(self) -> Iterator[None]:
         """Count the time inside as codec work: encoding, decoding, adding."""
-        begin = time.monotonic()
+        begin = emulated_time.monotonic()
         try:
             yield
         finally:
-            self.codec_worked(begin, time.monotonic())
+            emulated_time.catch_up()
+            self.codec_worked(begin, emulated_time.monotonic())
 
     def codec_worked(self, begin_mono_s: float, end_mono_s: float) -> None:
         """Count an interval as codec work."""

@@ -155,7 +155,7 @@ def _of_the_clock(status: Status, cell: CellFolder) -> Iterator[str]:
     for name, value in _numbers(status, ("time_to_target_s", "censored_at_s")):
         if value > OF_CLOCKS * clock_s:
             yield f"{name} is {value:.6g}, training_clock_s only {clock_s:.6g}"
-    spent_s = clock_s + (status.evaluation_s or 0.0)
+    spent_s = clock_s * dilation_of(cell.cell.config) + (status.evaluation_s or 0.0)
     if status.composed is None and status.wall_s is not None and spent_s > status.wall_s + 1.0:
         yield f"training_clock_s and evaluation_s are {spent_s:.6g} together, wall_s only {status.wall_s:.6g}"
     if status.composed is None and None not in (status.wall_s, status.overhead_s):
@@ -189,6 +189,12 @@ def _of_the_link(status: Status, cell: CellFolder) -> Iterator[str]:
         least_s = 8 * payload / capacity_bps
         if least_s > FASTER_THAN_LINK * clock_s:
             yield f"{seconds} is {clock_s:.6g}, its link takes {least_s:.4g} s for {sent}, {payload}"
+
+
+def dilation_of(config: JsonObject) -> float:
+    """Seconds of the machine to one of the training clock."""
+    factor = config.get("dilation", 1.0)
+    return float(factor) if isinstance(factor, (int, float)) else 1.0
 
 
 def capacity_of(config: JsonObject) -> float | None:

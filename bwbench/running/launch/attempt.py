@@ -144,7 +144,8 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
     may_go_round = cell.role == HEADROOM  # waits at barriers in every step; its averages go off the clock
     if outcome.status == "done" and not may_go_round and (escaped := went_round(link.wire, cell.config.nodes)):
         outcome = LaunchOutcome("invalid", escaped)
-    trained_s = summary.training_clock_s
+    clock_s = summary.training_clock_s
+    trained_s = None if clock_s is None else clock_s * cell.config.dilation
     return Status(
         id=cell.id,
         slug=cell.slug,

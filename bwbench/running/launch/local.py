@@ -18,7 +18,15 @@ from bwbench.network.network import Network, NodeProcess
 from bwbench.records.schema import Carried, End, Ending, Event, JsonObject, RankError, WireTraffic, event_of
 from bwbench.running.launch.attempt import LaunchOutcome, Resumption, emulator_of, emulator_unfit, with_log
 from bwbench.running.launch.deaths import MemoryKills, describe_exit
-from bwbench.running.launch.liveness import STALL_AFTER_S, WORTH_A_WORD_S, DeadLinks, Stalls, is_stopped, unanswered
+from bwbench.running.launch.liveness import (
+    DEAD_AFTER_S,
+    STALL_AFTER_S,
+    WORTH_A_WORD_S,
+    DeadLinks,
+    Stalls,
+    is_stopped,
+    unanswered,
+)
 from bwbench.running.launch.worker_channels import Channels
 
 POLL_S = 0.2
@@ -55,8 +63,10 @@ class LocalLauncher:
         self._playing_since_mono_s = 0.0
         self._writing_checkpoint = False
         self._memory_kills = MemoryKills()
+        self._dilation = cell.config.dilation
+        self._slow = max(1.0, self._dilation)  # what takes longer to be seen
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
-        self._stalls = Stalls(self._num_ranks, cell.config.compute.step_time_s or 0.0)
+        self._stalls = Stalls(self._num_ranks, (cell.config.compute.step_time_s or 0.0) * self._dilation)
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.
@@ -158,8 +168,8 @@ class LocalLauncher:
             counters,
         )
         started = len(self._waiting.get("ready", ())) == self._num_ranks
-        dead = self._dead_links.verdict(now, counters)
-        limit_s = STALL_AFTER_S if started else STARTUP_LIMIT_S
+        dead = self._dead_links.verdict(now, counters, DEAD_AFTER_S * self._slow)
+        limit_s = STALL_AFTER_S * self._slow if started else STARTUP_LIMIT_S
         return dead or self._stalls.verdict(now, CHECKPOINT_LIMIT_S if self._writing_checkpoint else limit_s)
 
     def _reach(self, channels: Channels, rank: int, phase: str) -> None:
@@ -181,7 +191,7 @@ class LocalLauncher:
         if phase == "training":
             played_s = self._resumption.carried.played_s
             self._network.play(played_s)
-            self._playing_since_mono_s = time.monotonic() - played_s
+            self._playing_since_mono_s = time.monotonic() - played_s * self._dilation
         return {}
 
     def _checkpoint(self) -> JsonObject:
@@ -191,7 +201,8 @@ class LocalLauncher:
         counters, health = self._settled_counters(), self._network.health()
         if unfit := emulator_unfit(emulator_of(health, lateness_between(self._health["training"], health))):
             return {"unfit": unfit}
-        wire, played_s = self._wire(counters), time.monotonic() - self._playing_since_mono_s
+        wire = self._wire(counters)
+        played_s = (time.monotonic() - self._playing_since_mono_s) / self._dilation
         return {"carried": Carried(wire=wire, played_s=played_s, wall_s=self._resumption.wall_s).to_json()}
 
     def _settled_counters(self) -> WireCounters:
@@ -199,7 +210,7 @@ class LocalLauncher:
         latest = self._network.counters()
         link = self._cell.config.link
         longest_s = max(node.latency_s for node in link.nodes(self._num_ranks)) if link.shaped else 0.0
-        quiet_s = SETTLE_S + 2 * longest_s
+        quiet_s = SETTLE_S + 2 * longest_s * self._dilation
         deadline = time.monotonic() + SETTLE_LIMIT_S + 2 * quiet_s
         while time.monotonic() < deadline:
             time.sleep(quiet_s)

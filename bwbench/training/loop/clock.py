@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from bwbench.base import emulated_time
 
 
 class TrainingClock:
@@ -24,21 +25,22 @@ class TrainingClock:
         self._tally = tally
         self._tally_before = tally()
         self.tallied = 0
-        self._zero_mono_s = time.monotonic()
+        self._zero_mono_s = emulated_time.monotonic()
         self._held_s = 0.0
         self._held_since_mono_s: float | None = None
 
     def start(self, at_s: float = 0.0, tallied: int = 0) -> float:
         """Let the clock go on from ``at_s`` and ``tallied``; returns the monotonic time of this moment."""
+        emulated_time.forget_computed()
         self.tallied, self._tally_before = tallied, self._tally()
         self._held_s, self._held_since_mono_s = 0.0, None
-        now = time.monotonic()
+        now = emulated_time.monotonic()
         self._zero_mono_s = now - at_s
         return now
 
     def now_s(self) -> float:
         """Training seconds so far."""
-        now = self._held_since_mono_s if self._held_since_mono_s is not None else time.monotonic()
+        now = self._held_since_mono_s if self._held_since_mono_s is not None else emulated_time.monotonic()
         return now - self._zero_mono_s - self._held_s
 
     @contextmanager
@@ -47,11 +49,12 @@ class TrainingClock:
         if self._held_since_mono_s is not None:
             yield
             return
-        self._held_since_mono_s = time.monotonic()
+        self._held_since_mono_s = emulated_time.monotonic()
         self.tallied += self._tally() - self._tally_before
         try:
             yield
         finally:
             self._tally_before = self._tally()
-            self._held_s += time.monotonic() - self._held_since_mono_s
+            emulated_time.forget_computed()
+            self._held_s += emulated_time.monotonic() - self._held_since_mono_s
             self._held_since_mono_s = None

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 
+from bwbench.base import emulated_time
 from bwbench.base.errors import WorkerError
 from bwbench.base.messages import MessageReader
 from bwbench.records import EventWriter, dump_line
@@ -106,7 +107,8 @@ class Recorder:
 
     def begin(self, facts: Start | Resume, mono_s: float) -> None:
         """The first event of this process: at clock zero, or behind those up to the checkpoint that it goes on from."""
-        both_clocks = {"time_unix_s": time.time() - (time.monotonic() - mono_s), "mono_s": mono_s}
+        since_s = emulated_time.machine_s(emulated_time.monotonic() - mono_s)
+        both_clocks = {"time_unix_s": time.time() - since_s, "mono_s": mono_s}
         self.show(facts.model_copy(update=both_clocks))
 
     def show(self, event: Event) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections import deque
 from dataclasses import dataclass
 
 import torch
 
+from bwbench.base import emulated_time
 from bwbench.methods.algorithms import ExchangeReport
 from bwbench.records.schema import LedgerParts
 from bwbench.training.loop.clock import TrainingClock
@@ -37,6 +37,7 @@ class StepLedger:
 
     def lap(self, part: str) -> float:
         """Book the time since the last lap under ``part``; returns it."""
+        emulated_time.catch_up()
         now_s = self._clock.now_s()
         lap_s, self._last_s = now_s - self._last_s, now_s
         self.parts[part] += lap_s
@@ -95,7 +96,7 @@ class Pacer:
         """Sleep for what is missing."""
         missing_s = self.missing_s(elapsed_s)
         if missing_s > 0.0:
-            time.sleep(missing_s)
+            emulated_time.sleep(missing_s)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Stepper:
         """
         trial, method = self._trial, self._trial.method
         accumulate = trial.config.accumulate
-        begin_mono_s = time.monotonic()
+        begin_mono_s = emulated_time.monotonic()
         ledger = StepLedger(trial.clock)
         last_step = method.agreement_step(number)
         self._control.begin_step(number, last_step)
@@ -156,7 +157,7 @@ class Stepper:
                     ledger.lap("other_s")
                     self._pacer.pad(ledger.elapsed_s)
                     ledger.lap("pad_s")
-                backward_began_mono_s = time.monotonic()
+                backward_began_mono_s = emulated_time.monotonic()
                 torch.autograd.backward(loss / accumulate if accumulate > 1 else loss)
                 if last:
                     method.gradients_ready(backward_began_mono_s)
@@ -179,8 +180,9 @@ class Stepper:
             inputs, targets = self._feed.next()
             with method.micro_step(last=False):
                 loss = training_loss(method.module(inputs), targets)
-                begin_mono_s = time.monotonic()
+                begin_mono_s = emulated_time.monotonic()
                 torch.autograd.backward(loss)
-                durations_s.append(time.monotonic() - begin_mono_s)
+                emulated_time.catch_up()
+                durations_s.append(emulated_time.monotonic() - begin_mono_s)
         method.begin_step()
         return statistics.median(durations_s)

@@ -108,9 +108,10 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
     algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
     collective = config.collective.build(registry.COLLECTIVES)
     if groups.data is not None:
-        collective.connect(groups.data, config.link)
+        link = config.link.dilated(config.dilation)  # what is sent is paced by the machine's time
+        collective.connect(groups.data, link)
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
-            pace(config.link, flows=0)
+            pace(link, flows=0)
     optimizer = schedule.build(model.parameters())
     method = algorithm.attach(
         Context(

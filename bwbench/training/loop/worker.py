@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from bwbench.base import emulated_time
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError, ConfigError
 from bwbench.experiment.plan.given_cell import given_cell
 from bwbench.records import EventWriter
@@ -64,6 +65,7 @@ def main(arguments: list[str]) -> int:
         checkpoints = Checkpoints(
             attempt, environment.checkpoint_interval_s, groups.control, recorder, channel, environment.checkpoint
         )
+        emulated_time.dilate(cell.config.dilation)
         trial = prepare(cell.config, groups)
         if external is not None:
             external.measure("achieved_before")

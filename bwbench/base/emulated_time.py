@@ -1,0 +1,126 @@
+"""Time as a training has it: that of the machine, or the machine's slowed down or sped up by a factor.
+
+In slow motion (``dilation: K``) a training lives in a world whose links and declared computing take K times as long.
+Its clock shows the machine's seconds divided by K. What does not take K times as long by itself is our own software:
+it is made to. Whoever has computed on the way calls ``catch_up``. With K > 1 that sleeps for K − 1 times what the
+calling thread has had of a processor since its last call, so that all of it has taken K times as long. With K < 1
+nothing can be taken back, and the clock is put back instead by what it has gone too far.
+
+One factor holds for a whole process, and is set before anything is timed; with 1, the default, all of this is the
+monotonic clock and nothing else. Threads of libraries (gloo's, torch's) call nobody. What they have computed is what
+the process has and no thread of ours: whoever has waited for them catches up with that, too (``of_libraries``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+SHORTEST_SLEEP_S = 2e-4  # what is owed less than this waits for more: waking up takes as long
+
+
+class _World:
+    """What a process knows of the time of its training."""
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self.put_back_s = 0.0  # in machine seconds
+        self.lock = threading.Lock()
+        self.own = threading.local()
+        self.threads: set[int] = set()  # native ids of those that catch up by themselves
+        self.ended_cpu_s = 0.0  # of such threads that have ended
+        self.last_cpu_s: dict[int, float] = {}
+        self.libraries_cpu_s = 0.0  # what theirs had when somebody last caught up with them
+
+
+_world = _World()
+
+
+def dilate(factor: float) -> None:
+    """From now on the machine's seconds are ``factor`` to one of the training; for a process that has timed nothing."""
+    global _world
+    _world = _World()
+    _world.factor = factor
+
+
+def monotonic() -> float:
+    """Seconds of a monotonic clock of the training's time, which ranks of one machine share where ``factor`` >= 1."""
+    if _world.factor == 1.0:
+        return time.monotonic()
+    return (time.monotonic() - _world.put_back_s) / _world.factor
+
+
+def machine_s(seconds: float) -> float:
+    """What so many seconds of the training take of the machine's."""
+    return seconds * _world.factor
+
+
+def sleep(seconds: float) -> None:
+    """Sleep for seconds of the training."""
+    time.sleep(machine_s(seconds))
+
+
+def catch_up(*, of_libraries: bool = False) -> None:
+    """Have what this thread has computed since its last call take as long as it would in the training's world.
+
+    Args:
+        of_libraries: also what threads have computed that call nobody, since anyone last caught up with them: for
+            whoever has just waited for what they do.
+    """
+    if _world.factor == 1.0:
+        return
+    computed_s = _own_cpu_s()
+    if of_libraries:
+        computed_s += _libraries_cpu_s()
+    if _world.factor < 1.0:
+        with _world.lock:
+            _world.put_back_s += computed_s * (1.0 - _world.factor)
+        return
+    owed_s = _world.own.owed_s + computed_s * (_world.factor - 1.0)
+    if owed_s > SHORTEST_SLEEP_S:
+        began_s = time.monotonic()
+        time.sleep(owed_s)
+        owed_s -= time.monotonic() - began_s  # woken too late, it owes less the next time
+        _own_cpu_s()  # what sleeping takes is nobody's
+    _world.own.owed_s = owed_s
+
+
+def forget_computed() -> None:
+    """Owe nothing for what this thread and libraries have computed so far: it was not part of the training's time."""
+    if _world.factor != 1.0:
+        _own_cpu_s()
+        _libraries_cpu_s()
+
+
+def _own_cpu_s() -> float:
+    """Processor time of this thread since it was last asked; 0 for the first time."""
+    now_s = time.thread_time()
+    known: float | None = getattr(_world.own, "cpu_s", None)
+    _world.own.cpu_s = now_s
+    if known is None:
+        _world.own.owed_s = 0.0
+        with _world.lock:
+            _world.threads.add(threading.get_native_id())
+        return 0.0
+    return now_s - known
+
+
+def _libraries_cpu_s() -> float:
+    """Processor time of all threads that catch up with nothing themselves, since it was last asked."""
+    with _world.lock:
+        ours_s = _world.ended_cpu_s
+        for thread in tuple(_world.threads):
+            try:
+                _world.last_cpu_s[thread] = time.clock_gettime(_clock_of(thread))
+            except OSError:  # it has ended
+                _world.threads.discard(thread)
+                _world.ended_cpu_s += _world.last_cpu_s.get(thread, 0.0)
+        ours_s = _world.ended_cpu_s + sum(_world.last_cpu_s.get(thread, 0.0) for thread in _world.threads)
+        theirs_s = max(_world.libraries_cpu_s, time.process_time() - ours_s)
+        since_s, _world.libraries_cpu_s = theirs_s - _world.libraries_cpu_s, theirs_s
+    return since_s
+
+
+def _clock_of(thread: int) -> int:
+    """Linux's clock of the processor time of a thread of this process."""
+    return (~thread << 3) | 0b110
