@@ -63,6 +63,7 @@ def super_packet_bytes(link: Link, num_nodes: int, backend: str = "relay") -> in
     """
     if not link.shaped:
         return MOST_BYTES
+    link = link.asked  # in slow motion too TCP sees what the link makes of it that was asked
     nodes = [link.base, *(link.node(node) for node in link.overrides)]
     if backend == "netem" or link.reorder or any(node.loss or node.jitter_s for node in nodes):
         return None

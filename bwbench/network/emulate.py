@@ -38,7 +38,7 @@ Stream = int | IO[Any] | None  # as subprocess takes them: PIPE, DEVNULL, a desc
 
 
 @contextlib.contextmanager
-def emulate(link: Link | Mapping[str, object] | str, num_nodes: int) -> Iterator[Nodes]:
+def emulate(link: Link | Mapping[str, object] | str, num_nodes: int, dilation: float = 1.0) -> Iterator[Nodes]:
     """Nodes with ``link`` between them, for as long as the block lasts; what still runs in them ends with it.
 
     The nodes are network namespaces on this machine and see only each other. Needs no root where the kernel lets users
@@ -48,17 +48,20 @@ def emulate(link: Link | Mapping[str, object] | str, num_nodes: int) -> Iterator
         link: a ``Link``, its keys as in an experiment file, or the name of a preset. Traces are relative to the working
             directory. What varies over time (traces, outages) stands still until ``play``.
         num_nodes: 1 to 254.
+        dilation: so many times slower than the machine's time the link's runs: its rates are divided, its times
+            multiplied.
 
     Raises:
         pydantic.ValidationError (a ValueError): the keys make no link.
-        ConfigError: a trace cannot be read, or the back end that was asked for cannot carry the link.
+        ConfigError: a trace cannot be read, the back end that was asked for cannot carry the link, or there is no
+            such slow motion of it.
         UnfitMachineError: no rights to make namespaces, or the kernel lacks what the link needs.
     """
     if not isinstance(link, Link):
         named = isinstance(link, str) and link != "unshaped"
         link = Link.model_validate({"preset": link} if named else link)
     link = freeze_link(link, Path.cwd())
-    with open_network(link, num_nodes) as network:
+    with open_network(link, num_nodes, dilation=dilation) as network:
         yield Nodes(network, link)
 
 
@@ -158,8 +161,11 @@ class Nodes(Sequence[Node]):
         return self._nodes[index]
 
     def verify(self, tolerance: float = 0.05) -> LinkMeasurement:
-        """Measure the link between neighbours, which takes seconds and wants it idle; see ``probe.verify``."""
-        return verify(self.network, self.link, len(self), tolerance)
+        """Measure the link between neighbours, which takes seconds and wants it idle; see ``probe.verify``.
+
+        Asked and achieved are both of the machine's time.
+        """
+        return verify(self.network, self.link.dilated(self.network.dilation), len(self), tolerance)
 
     def counters(self) -> WireCounters:
         """What has crossed the link so far, pair by pair; ``counters().total()`` is the sum."""

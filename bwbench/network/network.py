@@ -25,6 +25,7 @@ from bwbench.base.errors import ConfigError, LinkError, Problem
 from bwbench.base.ownership import owned
 from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
+from bwbench.network.link.dilation import cannot_dilate
 from bwbench.network.link.link import unknown_nodes
 from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses, node_addresses
@@ -45,7 +46,7 @@ class _Stopped(TimeoutError):
 
 
 @contextmanager
-def open_network(link: Link, num_nodes: int, *, control_path: bool = False) -> Iterator[Network]:
+def open_network(link: Link, num_nodes: int, *, control_path: bool = False, dilation: float = 1.0) -> Iterator[Network]:
     """A network of ``num_nodes`` nodes with ``link`` between them, for as long as the block lasts.
 
     Everything that it makes (processes, namespaces, interfaces) ends with the block, and with this process however it
@@ -56,12 +57,15 @@ def open_network(link: Link, num_nodes: int, *, control_path: bool = False) -> I
     Args:
         control_path: whether nodes have a second interface, which nothing shapes (``addresses.control_address``): for
             what an experiment says beside its training. Without it there is no way round the link.
+        dilation: emulated time runs so many times slower than the machine's: ``link``, which is in emulated time, is
+            made as ``link.dilated(dilation)``.
 
     Raises:
         UnfitMachineError: no rights to make namespaces, or the kernel lacks what the link needs.
-        ConfigError: the link asks for a back end that cannot carry it, or ``num_nodes`` is out of range.
+        ConfigError: the link asks for a back end that cannot carry it, or ``num_nodes`` is out of range; the link is
+            unshaped, or its congestion control has clocks of its own, where there is a dilation.
     """
-    network = Network(link, num_nodes, control_path=control_path)
+    network = Network(link, num_nodes, control_path=control_path, dilation=dilation)
     try:
         yield network
     finally:
@@ -75,18 +79,21 @@ class Network:
         nodes: the nodes' addresses and interfaces.
         backend: what carries the link: ``relay``, ``netem`` or ``unshaped``.
         backend_reason: why this one was chosen.
-        applied: the parameters really set, as ``link.json`` has them.
+        applied: the parameters really set, in the machine's time, as ``link.json`` has them.
+        dilation: so many times slower than the machine's time the emulated one runs.
     """
 
-    def __init__(self, link: Link, num_nodes: int, *, control_path: bool = False) -> None:
+    def __init__(self, link: Link, num_nodes: int, *, control_path: bool = False, dilation: float = 1.0) -> None:
         if not 1 <= num_nodes <= MAX_NODES:
             raise ConfigError(f"nodes: {num_nodes} is out of range: 1 to {MAX_NODES} on one machine")
         if wrong := unknown_nodes(link, num_nodes):
             raise ConfigError([Problem(f"link.{key}: {text}") for key, text in wrong])
+        _check_dilated(link, dilation)
+        self.dilation = dilation
         self._agent = AgentClient()
         try:
             keys = link.model_dump(mode="json", by_alias=True)
-            opened = self._agent.request(protocol.Open(keys, num_nodes, control_path), OPEN_LIMIT_S)
+            opened = self._agent.request(protocol.Open(keys, num_nodes, control_path, dilation), OPEN_LIMIT_S)
         except BaseException:
             self._agent.close()
             raise
@@ -163,10 +170,12 @@ class Network:
     def play(self, at_s: float = 0.0) -> None:
         """Let what varies about the link (traces, outages) begin now, or go on from ``at_s``; a second call likewise.
 
+        ``at_s`` is of emulated time, as the traces' and outages' own times in the link that was asked.
+
         Before that, and after ``hold``, the link is steady, so that it can be measured: traces are at their mean rates,
         and there are no outages. Nothing happens on a link that is constant.
         """
-        self._agent.request(protocol.Play(at_s), REQUEST_LIMIT_S)
+        self._agent.request(protocol.Play(at_s * self.dilation), REQUEST_LIMIT_S)
 
     def hold(self) -> None:
         """Make the link steady again; see ``play``."""
@@ -180,6 +189,18 @@ class Network:
     def close(self) -> None:
         """End everything in the network. Safe to call twice."""
         self._agent.close()
+
+
+def _check_dilated(link: Link, dilation: float) -> None:
+    """Raise ConfigError where this link cannot be made slower or faster than it was asked."""
+    if link.dilation != 1:
+        raise ValueError("a network takes the link that was asked, and its dilation beside it")
+    try:
+        link.dilated(dilation)
+    except ValueError as error:
+        raise ConfigError(f"dilation: {error}") from None
+    if dilation != 1 and (why := cannot_dilate(link.tcp.congestion_control)):
+        raise ConfigError(f"link.tcp.congestion_control: {why}")
 
 
 class NodeProcess:

@@ -38,6 +38,7 @@ STANDARDS: dict[Standard | None, MacDefaults] = {
 }
 
 LONGEST_TRANSMISSION_S = 5.484e-3  # aPPDUMaxTime of IEEE 802.11n and later: slow stations aggregate fewer frames
+_ROUNDING = 1 + 1e-9  # a link in slow motion fits as many frames, however its rates and times are rounded
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Air:
         overhead_s: what contention, preambles and acknowledgements of one transmission take.
         wired: nodes that are wired to the access point: their frames cross the air once, or not at all among them.
         frame_bytes: of a full frame.
+        longest_s: of what the frames of one transmission may take, without its overhead; one frame is always allowed.
     """
 
     efficiency: float
@@ -60,6 +62,7 @@ class Air:
     overhead_s: float
     wired: frozenset[int] = frozenset()
     frame_bytes: int = ETHERNET_FRAME_BYTES
+    longest_s: float = LONGEST_TRANSMISSION_S
 
     @classmethod
     def of(
@@ -77,7 +80,7 @@ class Air:
 
     def most_frames(self, phy_bps: float) -> int:
         """Full frames in the longest transmission at this PHY rate; one is always allowed."""
-        fitting = int(LONGEST_TRANSMISSION_S * phy_bps / (self.frame_bytes * 8))
+        fitting = int(self.longest_s * phy_bps / (self.frame_bytes * 8) * _ROUNDING)
         return max(1, min(self.aggregation, fitting))
 
     def longest_share(self, phy_bps: float) -> float:
@@ -88,7 +91,7 @@ class Air:
         """
         if self.aggregation == 1:
             return float("inf")
-        return (self.overhead_s + LONGEST_TRANSMISSION_S) / self.full_s(phy_bps)
+        return (self.overhead_s + self.longest_s) / self.full_s(phy_bps)
 
     def full_s(self, phy_bps: float) -> float:
         """Airtime of a transmission of ``most_frames`` full frames."""

@@ -6,12 +6,23 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from bwbench.base.explain import refused
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate, PositiveShare, Probability
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.chance import Distribution, GilbertElliott, JitterKind
+from bwbench.network.link.dilation import (
+    check_dilation,
+    dilated_air,
+    dilated_keys,
+    dilated_node,
+    dilated_outage,
+    dilated_overrides,
+    dilated_queue,
+    dilated_tcp,
+    dilated_traces,
+)
 from bwbench.network.link.frame_sizes import DEFAULT_MTU, FullFrame
 from bwbench.network.link.named_links import expand_preset, is_nothing
 from bwbench.network.link.node_link import (
@@ -99,6 +110,8 @@ class Link(BaseModel):
     tcp: TcpSettings = TcpSettings()
     seed: int = Field(1, ge=0, le=MAX_SEED)
     backend: Literal["auto", "netem", "relay"] = "auto"
+    _asked: Link | None = PrivateAttr(None)  # of a link in slow motion: in emulated time
+    _dilation: float = PrivateAttr(1.0)
 
     @model_validator(mode="before")
     @classmethod
@@ -132,6 +145,43 @@ class Link(BaseModel):
         """The link of a record; raises ValidationError. See ``as_recorded``."""
         return cls.model_validate(as_recorded(content))
 
+    def dilated(self, factor: float) -> Link:
+        """This link in the machine's time, where emulated time runs ``factor`` times slower (below 1: faster).
+
+        Rates, delays, traces and outages are those of the machine; queues hold the same bytes, and transmissions on a
+        shared air the same frames, as here. What it is made of is not all in its keys: keep this link and the factor
+        where it has to be written down. Raises ValueError where the link is not shaped, or the factor is no factor.
+        """
+        check_dilation(factor)
+        if self._asked is not None:
+            return self._asked.dilated(self._dilation * factor)
+        if factor == 1:
+            return self
+        if not self.shaped:
+            raise ValueError("an unshaped link has no time of its own that could be slowed down")
+        made = self.model_copy(
+            update={
+                **dilated_keys(self.bandwidth_bps, self.up_bps, self.down_bps, self.latency_s, self.jitter_s, factor),
+                "queue": dilated_queue(self.queue, factor),
+                "trace": dilated_traces(self.trace, factor),
+                "outages": tuple(dilated_outage(outage, factor) for outage in self.outages),
+                "overrides": dilated_overrides(self.overrides, factor),
+                "tcp": dilated_tcp(self.tcp, factor),
+            }
+        )
+        made._asked, made._dilation = self, factor
+        return made
+
+    @property
+    def dilation(self) -> float:
+        """So many times slower than asked everything happens on this link; 1 unless it is in slow motion."""
+        return self._dilation
+
+    @property
+    def asked(self) -> Link:
+        """The link in emulated time; itself unless it is in slow motion."""
+        return self if self._asked is None else self._asked
+
     @property
     def has_jitter(self) -> bool:
         """Whether the delay varies anywhere."""
@@ -155,17 +205,21 @@ class Link(BaseModel):
     @property
     def base(self) -> NodeLink:
         """The link of a node without an override; raises ValueError where the link is not shaped."""
+        if self._asked is not None:
+            return dilated_node(self._asked.base, self._dilation)
         return self._node_link(NodeOverride())
 
     def node(self, node: int) -> NodeLink:
         """The link of node number ``node``, all filled in; raises ValueError where the link is not shaped."""
+        if self._asked is not None:
+            return dilated_node(self._asked.node(node), self._dilation)
         override = self.overrides.get(node)
         return self.base if override is None else self._node_link(override)
 
     def nodes(self, num_nodes: int) -> tuple[NodeLink, ...]:
         """The links of all nodes."""
         usual, given = self.base, self.overrides  # made once: a plan asks this of every cell
-        return tuple(self._node_link(given[node]) if node in given else usual for node in range(num_nodes))
+        return tuple(self.node(node) if node in given else usual for node in range(num_nodes))
 
     def path(self, src: int, dst: int) -> Path:
         """Latency, jitter and loss between two nodes."""
@@ -188,6 +242,8 @@ class Link(BaseModel):
         """The shared medium in numbers; None on a switched link."""
         if self.medium == "switched" or not self.shaped:
             return None
+        if self._asked is not None and self._asked.air is not None:
+            return dilated_air(self._asked.air, self._dilation)
         efficiency = self.efficiency or STANDARDS[self.standard].efficiency
         return Air.of(
             self.base.slowest_bps,

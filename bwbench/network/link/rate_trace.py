@@ -94,6 +94,11 @@ class RateTrace:
         into_s = self.times_s[last] + (rest_bits - self._before_bits[last]) / self.rates_bps[last]
         return start_s + max(left_s, periods * self.times_s[-1] + into_s - phase_s)
 
+    def dilated(self, factor: float) -> RateTrace:
+        """The same trace where time runs ``factor`` times slower: it carries the same bits between the same edges."""
+        times_s = [edge_s * factor for edge_s in self.times_s]
+        return RateTrace(times_s, [rate_bps / factor for rate_bps in self.rates_bps])
+
     def shifted(self, start_s: float) -> RateTrace:
         """The same trace, begun at ``start_s`` of this one; it ends with what was left out at the beginning."""
         phase_s = start_s % self.times_s[-1]

@@ -57,13 +57,14 @@ class TraceFile:
 
 
 def load_trace(trace: Trace) -> RateTrace:
-    """The rate over time that ``trace`` declares, in bit/s of Ethernet frames, begun at its ``start``.
+    """The rate over time that ``trace`` declares, in bit/s of Ethernet frames, begun at its ``start``, as slow as it is dilated.
 
     Raises:
         ConfigError: the file cannot be read, is malformed (file, line, value), or is not the one whose ``sha256`` the
             declaration holds.
     """
-    return read_trace(trace).rates.shifted(trace.start_s)
+    rates = read_trace(trace).rates
+    return (rates if trace.dilation == 1 else rates.dilated(trace.dilation)).shifted(trace.start_s)
 
 
 def read_trace(trace: Trace) -> TraceFile:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from bwbench.base.explain import refused, unknown_key
@@ -100,6 +100,19 @@ class Trace(BaseModel):
     start_s: Duration = Field(0.0, alias="start")
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     mean_bps: Bandwidth | None = Field(None, alias="mean")
+    _dilation: float = PrivateAttr(1.0)
+
+    @property
+    def dilation(self) -> float:
+        """So many times slower than in its file the trace is played."""
+        return self._dilation
+
+    def dilated(self, factor: float) -> Trace:
+        """The same file where time runs ``factor`` times slower; ``start`` and mean rate with it."""
+        update = {"start_s": self.start_s * factor, "mean_bps": self.mean_bps and self.mean_bps / factor}
+        made = self.model_copy(update=update)
+        made._dilation = self._dilation * factor
+        return made
 
     @model_validator(mode="before")
     @classmethod

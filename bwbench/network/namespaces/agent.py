@@ -124,7 +124,7 @@ class Agent:
 
     def _do(self, request: protocol.Request[Any], fds: list[int]) -> protocol.Done:
         if isinstance(request, protocol.Open):
-            return self._open(Link.model_validate(request.link), request)
+            return self._open(Link.model_validate(request.link).dilated(request.dilation), request)
         if isinstance(request, protocol.Spawn):
             return self._spawn(request, fds)
         if isinstance(request, protocol.Signal):

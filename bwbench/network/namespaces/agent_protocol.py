@@ -63,11 +63,13 @@ class Open(Request[Opened], op="open", answer=Opened):
 
     Attributes:
         control_path: whether there is a second network, which nothing shapes.
+        dilation: so many times slower than ``link`` says; see ``Link.dilated``.
     """
 
     link: JsonObject
     num_nodes: int
     control_path: bool
+    dilation: float = 1.0
 
 
 @dataclass(frozen=True)

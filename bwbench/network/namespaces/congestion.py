@@ -8,12 +8,11 @@ either side, and wins over what a program asks before it connects (TCP_CONGESTIO
 from __future__ import annotations
 
 import contextlib
-from ipaddress import ip_interface
 from pathlib import Path
 
 from bwbench.base.errors import ConfigError
-from bwbench.network.namespaces import addresses as named
 from bwbench.network.namespaces import isolation
+from bwbench.network.namespaces.data_route import tell_data_route
 
 USUAL = ("cubic", "reno")  # the first that the kernel has is used where nothing is asked, the same for all nodes
 SYSCTL = "tcp_congestion_control"
@@ -21,8 +20,6 @@ HOW = "congestion_control_by"  # beside it in link.json: BY_DEFAULT or BY_ROUTE
 BY_DEFAULT, BY_ROUTE = "namespace", "route"
 
 _SETTING = Path("/proc/sys/net/ipv4") / SYSCTL
-_ATTRIBUTE = "RTAX_CC_ALGO"
-_NETWORK = str(ip_interface(f"{named.node_addresses(0).data_address}/{named.PREFIX_LENGTH}").network)
 
 
 def use_congestion_control(asked: str | None, node: int) -> dict[str, str]:
@@ -41,7 +38,7 @@ def use_congestion_control(asked: str | None, node: int) -> dict[str, str]:
     for name in USUAL if asked is None else (asked,):
         if _as_default(name):
             return {SYSCTL: name, HOW: BY_DEFAULT}
-        if _by_route(name, node):
+        if tell_data_route(node, congestion_control=name):
             return {SYSCTL: name, HOW: BY_ROUTE}
     if asked is not None:
         raise ConfigError(_unknown(asked))
@@ -63,29 +60,6 @@ def taken_here() -> tuple[str, str]:
 def _as_default(name: str) -> bool:
     with contextlib.suppress(OSError):
         _SETTING.write_text(name, encoding="ascii")
-        return True
-    return False
-
-
-def _by_route(name: str, node: int) -> bool:
-    """Say it at the route that the kernel has made for the data network."""
-    from pyroute2 import IPRoute  # inside: 'bwbench doctor' has no need of it
-    from pyroute2.netlink.exceptions import NetlinkError
-    from pyroute2.netlink.rtnl.rtmsg import rtmsg_base
-
-    metrics = rtmsg_base.metrics
-    if all(attribute != _ATTRIBUTE for attribute, _ in metrics.nla_map):  # pyroute2 0.8 ends just before it
-        metrics.nla_map = (*metrics.nla_map, (_ATTRIBUTE, "asciiz"))
-    with IPRoute() as here, contextlib.suppress(NetlinkError):
-        here.route(
-            "replace",
-            dst=_NETWORK,
-            oif=here.link_lookup(ifname=named.DATA_INTERFACE)[0],
-            scope="link",
-            proto="kernel",
-            prefsrc=named.node_addresses(node).data_address,
-            metrics={"cc_algo": name},
-        )
         return True
     return False
 

@@ -22,12 +22,13 @@ from bwbench.base.errors import ConfigError, LinkError, UnfitMachineError
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import Link
+from bwbench.network.link.dilation import cannot_dilate
 from bwbench.network.link.frame_sizes import DEFAULT_MTU
-from bwbench.network.link.node_link import TcpSettings
 from bwbench.network.namespaces import addresses as named
-from bwbench.network.namespaces import isolation
+from bwbench.network.namespaces import congestion, isolation
 from bwbench.network.namespaces.backend import Port
 from bwbench.network.namespaces.congestion import use_congestion_control
+from bwbench.network.namespaces.retransmission import RTO_MAX_KEY, dilate_retransmission, rto_max_ms
 
 _CONTROL_BRIDGE = "ctl"
 # Numbers of the air's ends, which none has in its node: the kernel would take as much as a second to say of a pair with
@@ -39,19 +40,14 @@ _ETHTOOL_STSO = 0x0000001F
 _ETHTOOL_SGSO = 0x00000024
 _ETHTOOL_SGRO = 0x0000002C
 
-# Longest wait between two repetitions where nothing is asked, so that training goes on soon after an outage: an outage
-# of 10 s is noticed as over within 5 s, not 15. No shorter, since it is also the longest that an acknowledgement may
-# take, which waits in queues, and since TCP gives up after 15 repetitions.
-RTO_MAX_MS = 5_000
-
 _IP_STATISTICS = Path("/proc/self/net/snmp")
 _SETTINGS = Path("/proc/sys/net/ipv4")
-_RECORDED = ("tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_rto_max_ms")
+_RECORDED = ("tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", RTO_MAX_KEY)
 _KEYS = {
     "tcp_slow_start_after_idle": "slow_start_after_idle",
     "tcp_rmem": "receive_buffer",
     "tcp_wmem": "send_buffer",
-    "tcp_rto_max_ms": "rto_max",
+    RTO_MAX_KEY: "rto_max",
 }
 
 
@@ -63,7 +59,8 @@ class Wiring:
         node_fds: file descriptors of the nodes' namespaces.
         ports: the nodes' data ports in the air namespace: up, and connected to nothing yet.
         settings: what was set on the nodes' own ends: ``offloads`` (whether packets go as super-packets, of at most
-            ``super_packet_bytes``), ``mtu``, ``tcp`` (what holds in the nodes, by the names below net.ipv4).
+            ``super_packet_bytes``), ``mtu``, ``tcp`` (what holds in the nodes, by the names below net.ipv4); in slow
+            motion ``undilated``, in words what of TCP it does not reach.
     """
 
     def __init__(self, link: Link, num_nodes: int, backend: str, *, control_path: bool) -> None:
@@ -99,8 +96,17 @@ class Wiring:
                 set_offloads(data, enabled=largest_bytes is not None)
                 with isolation.inside(fd, self.air_fd):
                     _configure_node(node, num_nodes, largest_bytes)
-                    control = use_congestion_control(link.tcp.congestion_control, node)
-                    self.settings["tcp"] = {**control, **configure_tcp(link.tcp)}
+                    self._configure_tcp(link, node)
+
+    def _configure_tcp(self, link: Link, node: int) -> None:
+        control = use_congestion_control(link.tcp.congestion_control, node)
+        waits: dict[str, str] = {}
+        if link.dilation != 1:
+            if why := cannot_dilate(control[congestion.SYSCTL]):
+                raise ConfigError(f"link.tcp.congestion_control: {why}")
+            waits, words = dilate_retransmission(link, control, node)
+            self.settings["undilated"] = [*words]
+        self.settings["tcp"] = {**control, **waits, **configure_tcp(link)}
 
     def unroutable(self) -> list[int]:
         """How often each node's kernel was asked for an address to which no way leads, as to the outside."""
@@ -192,22 +198,25 @@ def set_offloads(interface: str, *, enabled: bool) -> None:
             fcntl.ioctl(handle, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode(), pointer))
 
 
-def configure_tcp(tcp: TcpSettings) -> dict[str, str]:
-    """Set what ``tcp`` asks in the present network namespace, but for congestion control.
+def configure_tcp(link: Link) -> dict[str, str]:
+    """Set what ``link`` asks of TCP in the present network namespace, but for congestion control.
 
     Returns what holds now, by the names below net.ipv4; a setting that this kernel does not know is missing in the
     answer. Raises ConfigError for what the kernel does not take, UnfitMachineError for what it is too old for.
     """
     _write("tcp_no_metrics_save", "1")  # connections must not learn from those of an earlier cell or arm
-    _write("tcp_rto_max_ms", str(RTO_MAX_MS))  # unknown before Linux 6.15
-    for name, value in tcp.sysctls().items():
+    longest_ms = str(rto_max_ms(link))
+    if link.tcp.rto_max_s is None:
+        _write(RTO_MAX_KEY, longest_ms)  # unknown before Linux 6.15
+    asked = link.tcp.sysctls()
+    for name, value in (asked | {RTO_MAX_KEY: longest_ms} if RTO_MAX_KEY in asked else asked).items():
         if not (_SETTINGS / name).exists():
-            since = " (Linux 6.15 and later have it)" if name == "tcp_rto_max_ms" else ""
+            since = " (Linux 6.15 and later have it)" if name == RTO_MAX_KEY else ""
             raise UnfitMachineError(
                 f"link.tcp.{_KEYS[name]}: this kernel has no net.ipv4.{name}{since}; leave it out, or use a newer one"
             )
         if not _write(name, value):
-            limits = ": 1 s to 120 s" if name == "tcp_rto_max_ms" else ""
+            limits = ": 1 s to 120 s" if name == RTO_MAX_KEY else ""
             raise ConfigError(f"link.tcp.{_KEYS[name]}: the kernel refuses net.ipv4.{name} = {value}{limits}")
     found = {name: isolation.sysctl(f"net/ipv4/{name}") for name in _RECORDED}
     return {name: value for name, value in found.items() if value is not None}

@@ -24,7 +24,10 @@ from bwbench.network.network import Network, NodeProcess
 from bwbench.network.probe import probe_plan
 from bwbench.network.probe.node import CHANNEL_FD, Flow, FlowReport
 
-RTT_SLACK_S = 1e-3  # what a busy machine adds to a round trip at most; below 20 ms this is more than 5 %
+# What a busy machine adds to a round trip at most; below 20 ms this is more than 5 %. Where emulated time runs faster
+# than the machine's this and the next one are of emulated time: there the machine's delays weigh more, and the verdict
+# has to tell. Where it runs slower they weigh less, and nothing is gained by allowing more of them.
+RTT_SLACK_S = 1e-3
 LOSS_Z = 3.5  # of the interval around the measured loss: one false alarm in 2000 pairs
 JITTER_SLACK_S = 2e-4  # by which a busy machine varies a delay
 JITTER_TOLD = 0.25  # a jitter is told where it is known to so much of itself
@@ -143,10 +146,12 @@ def judge(
             must lie within the binomial interval of the measured one.
         thorough: also judge the jitter, and be ``unsure`` where loss or jitter cannot be told from what was measured.
     """
-    reasons = [reason for pair in pairs for reason in _reasons(pair, tolerance)] if link.shaped else []
+    faster = min(1.0, link.dilation)
+    reasons = [reason for pair in pairs for reason in _reasons(pair, tolerance, RTT_SLACK_S * faster)]
+    reasons = reasons if link.shaped else []
     unsure: list[str] = []
     if thorough and link.shaped:
-        reasons += [reason for pair in pairs for reason in _jitter_reasons(pair, tolerance)]
+        reasons += [reason for pair in pairs for reason in _jitter_reasons(pair, tolerance, JITTER_SLACK_S * faster)]
         unsure = [reason for pair in pairs for reason in _unsure(pair)]
     if alone is not None and abs(alone[1] / alone[0] - 1) > tolerance:
         reasons.append(
@@ -157,13 +162,13 @@ def judge(
     return LinkMeasurement(backend, tuple(pairs), verdict, tuple(reasons or unsure), tolerance, alone)
 
 
-def _reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
+def _reasons(pair: PairMeasurement, tolerance: float, slack_s: float) -> list[str]:
     reasons = []
     who = f"node {pair.src} to node {pair.dst}"
     asked_s, error = pair.asked_rtt_s or 0.0, pair.goodput_error
     # Both ways have a delay that varies, and the mean of few values of it is no more than that.
     by_chance_s = LOSS_Z * pair.asked_jitter_s * math.sqrt(2 / pair.jitter_values) if pair.jitter_values else 0.0
-    allowed_s = max(tolerance * asked_s, RTT_SLACK_S) + max(pair.asked_jitter_s, by_chance_s)
+    allowed_s = max(tolerance * asked_s, slack_s) + max(pair.asked_jitter_s, by_chance_s)
     dependence = pair.loss_dependence
     if pair.asked_loss and pair.rate_frames:
         tolerance += LOSS_Z * math.sqrt(pair.asked_loss / (1 - pair.asked_loss) * dependence / pair.rate_frames)
@@ -188,11 +193,11 @@ def _reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
     return reasons
 
 
-def _jitter_reasons(pair: PairMeasurement, tolerance: float) -> list[str]:
+def _jitter_reasons(pair: PairMeasurement, tolerance: float, slack_s: float) -> list[str]:
     asked_s, found_s = pair.asked_jitter_s, pair.achieved_jitter_s
     if not asked_s or found_s is None or not pair.jitter_values:
         return []
-    allowed_s = asked_s * (tolerance + LOSS_Z / math.sqrt(2 * pair.jitter_values)) + JITTER_SLACK_S
+    allowed_s = asked_s * (tolerance + LOSS_Z / math.sqrt(2 * pair.jitter_values)) + slack_s
     if abs(found_s - asked_s) <= allowed_s:
         return []
     return [
@@ -246,6 +251,8 @@ def verify(
     comes from the measurement alone. Raises LinkError where the probe itself cannot run.
 
     Args:
+        link: as it was made: of a network in slow motion ``asked.dilated(network.dilation)``. All figures are of the
+            machine's time.
         thorough: measure long enough to tell the loss and the jitter that were asked, as far as
             ``LOSS_THOROUGH_S`` and ``THOROUGH_PINGS_S`` allow; see ``judge``.
     """

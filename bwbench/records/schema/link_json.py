@@ -120,6 +120,7 @@ class _OfAllNodes(Record):
     super_packet_bytes: Whole | None = None
     mtu: Whole | None = None
     tcp: dict[Text, Text] = {}
+    undilated: tuple[Text, ...] = ()
     bridge: Text | None = None
     bandwidth_bps: Number | None = None
 
@@ -127,9 +128,12 @@ class _OfAllNodes(Record):
 class Applied(NodeApplied, _OfAllNodes):
     """The parameters that were really set, in one shape for all back ends; absent where a back end has no such thing.
 
+    All are of the machine's time: in slow motion rates are lower and times longer than ``requested``.
+
     Attributes:
         offloads, super_packet_bytes, mtu: of the nodes' interfaces.
         tcp: TCP's settings in the nodes; the congestion control is that in force on the link, by namespace or route.
+        undilated: in slow motion, in words what of TCP goes on in the machine's own time.
         bridge: of an unshaped link, the interface that joins the nodes.
         bandwidth_bps: the slower of up_bps and down_bps, of most nodes.
         latency_s, jitter_s, loss: of the path between two of them.
@@ -262,7 +266,10 @@ class LinkRecord(Versioned):
     """``link.json`` of an attempt: what was asked, what was set, and what the probe and the counters saw.
 
     Attributes:
-        requested: the link of the configuration.
+        requested: the link of the configuration, in emulated time; all else is of the machine's time.
+        dilation: so many times slower than the machine's time the emulated one ran; None where they are the same.
+        dilated: with a dilation, the link that was asked in the machine's time, as far as its keys can say it: queues
+            hold what ``requested`` makes of them.
         backend: ``netem``, ``relay`` or ``unshaped``, across real machines ``none`` or ``interface``; backend_reason:
             why this one.
         achieved_before, achieved_after: None where it did not come to that.
@@ -270,6 +277,8 @@ class LinkRecord(Versioned):
     """
 
     requested: JsonObject | None = None
+    dilation: Number | None = None
+    dilated: JsonObject | None = None
     backend: Text | None = None
     backend_reason: Text | None = None
     applied: Applied | None = None

@@ -42,14 +42,17 @@ from bwbench.results.analysis.trial import summarise
 KEPT_AFTER = ("interrupted", "timeout", "failed")
 Moment = Literal["achieved_before", "achieved_during", "achieved_after"]
 VERIFY_TRIES = 3  # a probe disturbed by something else on the machine is repeated; how often is recorded
-LATE_EMULATOR_S = 0.02  # p99 of lateness beyond which frames no longer leave when the link says so …
+# p99 of lateness beyond which frames no longer leave when the link says so, in emulated time: that is where it counts.
+# In slow motion the machine may be later by as much as everything else is, and has to be earlier where emulated time
+# runs faster than its own.
+LATE_EMULATOR_S = 0.02
 MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside the loss that was asked
 # Sent by a node on the unshaped control path while the training clock runs, at most: in a step the question whether
 # anybody has asked to stop, which takes 100 B with TCP's acknowledgements, and the barrier of an evaluation, 200 B for
 # each doubling of the nodes; and some more where training begins and ends. What is beyond that went round the link.
 MOST_CONTROL_BYTES_A_STEP, MOST_CONTROL_BYTES_BESIDE = 1_000, 20_000
 LOG_TAIL_LINES, LOG_TAIL_BYTES = 15, 16384
-FRAMES_FOR_A_P99 = 1000  # … where there are enough of them for a 99th percentile to mean something
+FRAMES_FOR_A_P99 = 1000  # of lateness: where there are enough of them for a 99th percentile to mean something
 
 
 @dataclass(frozen=True)
@@ -165,12 +168,22 @@ class LinkFile:
 
     Attributes:
         record: what it holds.
+
+    Args:
+        link: as asked, in emulated time.
+        dilation: so many times slower than the machine's time that runs.
+
+    Raises:
+        ValueError: there is no such slow motion of the link.
     """
 
-    def __init__(self, link: Link, attempt: Path) -> None:
-        self._link, self._path = link, attempt / "link.json"
+    def __init__(self, link: Link, attempt: Path, dilation: float = 1.0) -> None:
+        self._link, self._path = link.dilated(dilation), attempt / "link.json"
+        is_dilated = dilation != 1
         self.record = LinkRecord(
             requested=link.model_dump(mode="json", by_alias=True),
+            dilation=dilation if is_dilated else None,
+            dilated=self._link.model_dump(mode="json", by_alias=True) if is_dilated else None,
             backend=None,
             backend_reason=None,
             applied=None,
@@ -241,7 +254,7 @@ class LinkFile:
         """How the emulator fared and what crossed it; returns why the emulator was unfit, None where it was fit."""
         emulator = emulator_of(network.health(), outcome.lateness)
         self._update(emulator=emulator, wire=_wire(outcome))
-        return emulator_unfit(emulator)
+        return emulator_unfit(emulator, self._link.dilation)
 
     def _update(self, **fields: object) -> None:
         self.record = self.record.model_copy(update=fields)
@@ -258,13 +271,13 @@ def emulator_of(health: JsonObject, training: JsonObject | None) -> Emulator:
     return Emulator.model_validate({**health, "training": training or lateness_between({}, health)})
 
 
-def emulator_unfit(emulator: Emulator) -> str | None:
-    """Why the emulator did not keep up with its link; None where it did."""
+def emulator_unfit(emulator: Emulator, dilation: float = 1.0) -> str | None:
+    """Why the emulator did not keep up with its link, whose time runs ``dilation`` times slower; None where it did."""
     training = emulator.training or Lateness()
     lost_frames = (emulator.overruns or 0) + (emulator.unsent or 0)
     if lost_frames > MOST_LOST_SHARE * max(training.frames, FRAMES_FOR_A_P99):
         return f"the emulator lost {lost_frames} frames that the link would have carried"
-    if (late_s := training.p99_s or 0.0) > LATE_EMULATOR_S and training.frames >= FRAMES_FOR_A_P99:
+    if (late_s := training.p99_s or 0.0) > LATE_EMULATOR_S * dilation and training.frames >= FRAMES_FOR_A_P99:
         return f"the emulator was late: 1 % of the frames left more than {late_s * 1e3:.0f} ms after their time"
     return None
 
