@@ -11,9 +11,11 @@ import math
 import os
 from collections.abc import Iterator
 
-from bwbench.base.registry import ALGORITHMS
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.methods.compression.chain import nest
+from bwbench.methods.traffic import Traffic
 from bwbench.network.backend_choice import relay_limit_bps
 
 AUTO = "auto"
@@ -69,7 +71,20 @@ def dilation_refusals(config: CellConfig) -> Iterator[str]:
         )
     if (kept := ALGORITHMS.load(config.algorithm.name).fixed_time) is not None:
         yield f"{what}, and algorithm {config.algorithm.name!r} keeps a time of the machine: {kept}"
+    if factor < 1.0 and _sends_in_background(config):
+        yield (
+            f"dilation: {factor:g} makes time run faster, and what this method sends while its nodes compute would not "
+            "overlap with that as it does; use 1 or more"
+        )
     yield from _too_long(config)
+
+
+def _sends_in_background(config: CellConfig) -> bool:
+    collective = config.collective.build(COLLECTIVES)
+    found: Traffic = config.algorithm.build(ALGORITHMS).traffic(
+        [(1024,)], config.nodes, collective, lambda: nest(config.compression)
+    )
+    return found.in_background
 
 
 def _too_long(config: CellConfig) -> Iterator[str]:

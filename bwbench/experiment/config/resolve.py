@@ -106,7 +106,9 @@ def resolve(
         config, found, said = _with_traces_read(config, folder)
         findings += found
         notes += said
-        if chooses_dilation and not findings and config.link.shaped:
+        if config.nodes == 1 and not config.link.shaped:  # one node by itself, beside others that share a link
+            config = config.model_copy(update={"dilation": 1.0})
+        elif chooses_dilation and not findings and config.link.shaped:
             factor, said_of_it = auto_dilation(config)
             config = config.model_copy(update={"dilation": factor})
             notes.append(said_of_it)

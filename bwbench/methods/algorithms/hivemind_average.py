@@ -51,6 +51,7 @@ class HivemindAverage(AbstractAlgorithm):
     Config = HivemindConfig
     options: HivemindConfig
     sends = False  # by a collective of ours
+    fixed_time = "its peers find one another and give up by clocks of their own; compare it without dilation"
     replicas_equal = "never"  # peers add the differences that they are sent, which rounds
 
     @classmethod

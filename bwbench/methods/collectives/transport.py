@@ -267,6 +267,7 @@ class Meter:
     @contextmanager
     def codec(self) -> Iterator[None]:
         """Count the time inside as codec work: encoding, decoding, adding."""
+        emulated_time.catch_up()
         begin = emulated_time.monotonic()
         try:
             yield

@@ -31,6 +31,7 @@ class Start(_Event):
         global_batch: samples of one optimizer step over all nodes.
         num_train, num_validation, num_test: samples of the splits.
         bucket_bytes: the gradient's buckets, in the order in which they are sent.
+        dilation: seconds of the machine to one of the training, mono_s included; None where they are the same.
         threads: of the worker; tcp: TCP's settings in its namespace.
         overlap_estimated: computing and waiting are told apart by an estimate (torch's own DDP).
         plain_backward_s: backward pass without communication, which that estimate rests on.
@@ -54,6 +55,7 @@ class Start(_Event):
     torch_version: Text | None = None
     overlap_estimated: Flag = False
     plain_backward_s: Number | None = None
+    dilation: Number | None = None
     tcp: dict[Text, Text] = {}
 
 

@@ -180,6 +180,7 @@ class Stepper:
             inputs, targets = self._feed.next()
             with method.micro_step(last=False):
                 loss = training_loss(method.module(inputs), targets)
+                emulated_time.catch_up()
                 begin_mono_s = emulated_time.monotonic()
                 torch.autograd.backward(loss)
                 emulated_time.catch_up()

@@ -78,6 +78,7 @@ class Trial:
             torch_version=str(torch.__version__),
             overlap_estimated=self.method.overlap_estimated,
             plain_backward_s=plain_backward_s,
+            dilation=self.config.dilation if self.config.dilation != 1.0 else None,
             tcp=tcp_settings(),
         )
 
