@@ -39,6 +39,9 @@ RUN_HELP = "\n\n".join(
         "they are: those of JSON, awk, ${HOME}. The environment has BWBENCH_RANK, BWBENCH_NODES and BWBENCH_ADDRESS, "
         "and the interface that gloo and NCCL ask for.",
         "Traces and outages begin when all commands have been started.",
+        "With --dilation 8 rates are divided by 8 and times multiplied by 8, so that a busy machine carries a faster "
+        "link; with 0.25 a slow link takes a quarter of the time. The commands keep the machine's clock: what they "
+        "measure is to be converted. The verdict is printed in both times.",
         "A server and its client:",
         "\b\nbwbench link run --nodes 2 --bandwidth '10 Mbit/s' --latency '5 ms' -- \\\n  sh -c 'if [ {rank} = 0 ]; "
         "then iperf3 -s -1;\n    else sleep 1; iperf3 -c {address:0}; fi'",
@@ -57,6 +60,9 @@ def verify(
     *,
     nodes: Annotated[int, option("How many nodes; each one sends to its neighbour.")] = 4,
     tolerance: Annotated[float, option("Relative error of goodput and round trip that is fine.")] = 0.05,
+    dilation: Annotated[
+        float, option("Slow motion: make the link so many times slower (8) or faster (0.25).", metavar="K")
+    ] = 1.0,
     json_: _AsJson = False,
     options: LinkOptions,
 ) -> int:
@@ -66,7 +72,7 @@ def verify(
     """
     from bwbench.cli.link.measure import verify_link
 
-    return verify_link(options, nodes, tolerance, as_json=json_)
+    return verify_link(options, nodes, tolerance, dilation, as_json=json_)
 
 
 @app.command(help=RUN_HELP, context_settings={"allow_interspersed_args": False})

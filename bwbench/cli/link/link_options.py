@@ -95,6 +95,9 @@ class NodeRunOptions:
     nodes: Annotated[int, option("How many nodes; each runs the command once.")] = 4
     timeout: Annotated[str | None, option("End all after this time: '30 s'; exit status 124.")] = None
     verify: Annotated[bool, option("Measure the link first; exit status 3 if it is off.", "--verify")] = False
+    dilation: Annotated[
+        float, option("Slow motion: make the link so many times slower (8) or faster (0.25).", metavar="K")
+    ] = 1.0
     stdin: Annotated[
         str | None,
         option("Node that gets standard input, or 'none'. [0; none for a terminal and several nodes]", metavar="NODE"),

@@ -11,10 +11,12 @@ import yaml
 from rich.table import Table
 
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import BANDWIDTH, rounded
 from bwbench.cli.link.link_options import LinkOptions, RecordOptions
-from bwbench.cli.link.read_link import as_duration, read_link
+from bwbench.cli.link.read_link import as_duration, dilation_words, in_machine_time, read_link
 from bwbench.cli.output import new_table, plain_table, print_json, stderr, stdout
+from bwbench.network.link import Link
 from bwbench.network.network import open_network
 from bwbench.network.probe.probe_plan import thorough_s
 from bwbench.network.probe.verification import LinkMeasurement, PairMeasurement, verify
@@ -26,14 +28,15 @@ DEFAULT_RECORDING_S, DEFAULT_LISTENING_S = 60.0, 3600.0
 _NAMED = r"(to|port|duration|direction|token|bind): "
 
 
-def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: bool) -> int:
-    """Make a link, measure it, and print asked, applied, achieved and error."""
+def verify_link(options: LinkOptions, nodes: int, tolerance: float, dilation: float, *, as_json: bool) -> int:
+    """Make a link, measure it, and print asked, applied, achieved and error; in slow motion in both times."""
     if nodes < 2:
         raise ConfigError(f"--nodes {nodes}: a link has two ends; give 2 or more")
     if not 0 < tolerance < 1:
         raise ConfigError(f"--tolerance: {tolerance} is out of range: more than 0 and less than 1, such as 0.05")
-    link = read_link(options, nodes)
-    with open_network(link, nodes) as network:
+    asked = read_link(options, nodes)
+    link = in_machine_time(asked, dilation)
+    with open_network(asked, nodes, dilation=dilation) as network:
         about = f"for {thorough_s(link, nodes):.0f} s or so" if link.shaped else "for a second or so"
         stderr().print(f"measuring {link.describe()} between {nodes} node(s) on {network.backend} {about} …")
         measured = verify(network, link, nodes, tolerance, thorough=True)
@@ -43,16 +46,22 @@ def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: 
             {
                 **measured.to_json(),
                 "backend_reason": network.backend_reason,
-                "asked": link.model_dump(mode="json", by_alias=True),
+                "asked": asked.model_dump(mode="json", by_alias=True),
                 "applied": network.applied,
                 "emulator": health,
+                **({} if dilation == 1 else _slow_motion(link, measured)),
             }
         )
     else:
         out = stdout()
-        out.print(f"link      {link.describe()}, {nodes} node(s)")
+        out.print(f"link      {asked.describe()}, {nodes} node(s)")
+        if dilation != 1:
+            out.print(f"dilation  {dilation_words(dilation)}: {link.describe()}")
         out.print(f"back end  {network.backend}: {network.backend_reason}")
         out.print(measured_table(Applied.model_validate(network.applied), measured))
+        if dilation != 1:
+            out.print("in emulated time:")
+            out.print(measured_table(Applied(), measured.emulated(dilation)))
         out.print(f"verdict   {measured.verdict} (tolerance {tolerance:.3g})")
     for reason in measured.reasons:
         stderr().print(f"{measured.verdict.replace('-', ' ')}: {reason}")
@@ -62,6 +71,15 @@ def verify_link(options: LinkOptions, nodes: int, tolerance: float, *, as_json: 
             "ask for less bandwidth"
         )
     return EXIT_OK if measured.verdict == "ok" else EXIT_UNFIT_MACHINE
+
+
+def _slow_motion(link: Link, measured: LinkMeasurement) -> JsonObject:
+    """The link as it was made, and what was measured in emulated time."""
+    return {
+        "dilation": link.dilation,
+        "dilated": link.model_dump(mode="json", by_alias=True),
+        "emulated": measured.emulated(link.dilation).to_json(),
+    }
 
 
 def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:

@@ -54,6 +54,19 @@ def read_link(options: LinkOptions, num_nodes: int) -> Link:
     return link
 
 
+def in_machine_time(link: Link, dilation: float) -> Link:
+    """What ``--dilation`` makes of the link; raises ConfigError where it can make nothing of it."""
+    try:
+        return link.dilated(dilation)
+    except ValueError as error:
+        raise ConfigError(f"--dilation {dilation:g}: {error}") from None
+
+
+def dilation_words(dilation: float) -> str:
+    """``8 times slower``, ``4 times faster``."""
+    return f"{dilation:.4g} times slower" if dilation > 1 else f"{1 / dilation:.4g} times faster"
+
+
 class _Said:
     """What the options say, as a link's mapping, and which option said what; what cannot be read becomes a problem."""
 

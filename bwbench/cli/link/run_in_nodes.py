@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError, LinkError
+from bwbench.base.units import rounded
 from bwbench.cli.link.captures import capture_files, captured
 from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions
 from bwbench.cli.link.node_group import NodeCommand, NodeGroup
 from bwbench.cli.link.node_terminal import NodeStdin
 from bwbench.cli.link.placeholders import fill_in
-from bwbench.cli.link.read_link import as_duration, read_link
+from bwbench.cli.link.read_link import as_duration, dilation_words, in_machine_time, read_link
 from bwbench.cli.link.run_meter import RunMeter
 from bwbench.cli.link.run_verdict import RunVerdict, RunWatch
 from bwbench.cli.output import stderr
@@ -27,7 +28,7 @@ from bwbench.network.backend_choice import beyond_relay
 from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import MAX_NODES, node_addresses, node_environment, torch_environment
 from bwbench.network.network import Network, open_network
-from bwbench.network.probe.verification import verify
+from bwbench.network.probe.verification import LinkMeasurement, verify
 from bwbench.running.launch.attempt import VERIFY_TRIES
 from bwbench.running.launch.deaths import describe_exit
 
@@ -43,6 +44,7 @@ def run_in_nodes(command: Sequence[str], how: NodeRunOptions, options: LinkOptio
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
     link = read_link(options, nodes)
+    made = in_machine_time(link, how.dilation)
     limit_s = as_duration("--timeout", how.timeout) if how.timeout is not None else None
     if limit_s is not None and not limit_s > 0:
         raise ConfigError(f"--timeout: {how.timeout!r} is out of range: it must be more than 0")
@@ -51,17 +53,28 @@ def run_in_nodes(command: Sequence[str], how: NodeRunOptions, options: LinkOptio
     files = [] if how.pcap is None else capture_files(how.pcap, nodes)
     if how.json_file is not None and not Path(how.json_file).parent.is_dir():
         raise ConfigError(f"--json {how.json_file}: there is no folder {Path(how.json_file).parent}")
-    with open_network(link, nodes) as network:
-        if not how.quiet and network.backend == "relay" and (beyond := beyond_relay(link, nodes)):
-            stderr().print(f"note: {beyond}")
+    with open_network(link, nodes, dilation=how.dilation) as network:
+        if not how.quiet:
+            _announce(network, made)
         if how.verify:
-            _measure(network, link)
+            _measure(network, made)
         with captured(network, files):
-            status, verdict = _run(network, link, words, limit_s, stdin, how)
+            status, verdict = _run(network, made, words, limit_s, stdin, how)
     if verdict is None:
         return status
     _tell(verdict, how)
     return status or (EXIT_UNFIT_MACHINE if verdict.reasons else EXIT_OK)
+
+
+def _announce(network: Network, link: Link) -> None:
+    """What the slow motion of ``link`` means, where it is in one, and what may be too much for the relay."""
+    if link.dilation != 1:
+        stderr().print(f"asked: {link.asked.describe()}")
+        stderr().print(f"made, {dilation_words(link.dilation)}: {link.describe()}")
+        for words in network.applied.get("undilated", ()):
+            stderr().print(f"not dilated: {words}")
+    if network.backend == "relay" and (beyond := beyond_relay(link, len(network.nodes))):
+        stderr().print(f"note: {beyond}")
 
 
 def _words(command: Sequence[str], num_nodes: int) -> list[list[str]]:
@@ -86,8 +99,19 @@ def _measure(network: Network, link: Link) -> None:
         measured = verify(network, link, len(network.nodes))
         if measured.verdict == "ok":
             stderr().print(f"the link is within {measured.tolerance:.0%} of what was asked")
+            if link.dilation != 1:
+                _print_both_times(measured, link.dilation)
             return
     raise LinkError("\n".join(["the link is out of tolerance; nothing was started", *measured.reasons]))
+
+
+def _print_both_times(measured: LinkMeasurement, dilation: float) -> None:
+    for pair, emulated in zip(measured.pairs, measured.emulated(dilation).pairs, strict=True):
+        here, there = (
+            f"{rounded(one.achieved_goodput_bps / 1e6, 4)} Mbit/s, {rounded((one.achieved_rtt_s or 0.0) * 1e3, 4)} ms"
+            for one in (pair, emulated)
+        )
+        stderr().print(f"node {pair.src} to node {pair.dst}: {here} in the machine's time; {there} in emulated time")
 
 
 def _run(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 
 from bwbench.base.errors import LinkError
 from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import BANDWIDTH, rounded
+from bwbench.cli.link.read_link import dilation_words
 from bwbench.cli.output import plain_table, seconds, size
 from bwbench.network.backend_choice import beyond_relay, relay_limit_bps
 from bwbench.network.link import Link
@@ -19,7 +20,8 @@ from bwbench.records.schema import Emulator
 from bwbench.running.launch.attempt import emulator_of, emulator_unfit
 
 # A frame that is later than this was no longer on the link that was asked for, were it the only one: Linux' TCP repeats
-# what is not acknowledged after 200 ms at the earliest, so that one such delay looks like a loss to it.
+# what is not acknowledged after 200 ms at the earliest, so that one such delay looks like a loss to it. In emulated
+# time, as that wait is (``namespaces/retransmission.py``).
 WORST_LATE_S = 0.2
 LONGEST_STILL_S = 1.0  # where nothing comes the relay looks around every half second
 # Of a core that the relay used: beyond that it has given up being exact to get through (``relay_loop.py``).
@@ -63,6 +65,7 @@ class RunVerdict:
         wall_s: from the start of the programs to their end.
         peak_bps: most that one node has sent or received within a second, whole frames.
         worst_late_s, p99_late_s: lateness of the emulator's frames; None where it does not tell or none has left.
+        dilation: so many times slower than asked the link was; all figures are of the machine's time.
         looked_outside: nodes that asked for an address that is none of theirs.
         reasons: why the link was not what was asked; none where it was.
     """
@@ -78,13 +81,39 @@ class RunVerdict:
     p99_late_s: float | None = None
     reasons: tuple[str, ...] = ()
     looked_outside: tuple[int, ...] = ()
+    dilation: float = 1.0
 
     def to_json(self) -> JsonObject:
-        """All of it, and ``verdict``: ok or unfit."""
-        return {"verdict": "unfit" if self.reasons else "ok", **asdict(self)}
+        """All of it, and ``verdict``: ok or unfit; in slow motion ``emulated``, the same in emulated time."""
+        found = {"verdict": "unfit" if self.reasons else "ok", **asdict(self)}
+        return found if self.dilation == 1 else {**found, "emulated": asdict(self.emulated())}
+
+    def emulated(self) -> RunVerdict:
+        """The same in emulated time."""
+        factor = self.dilation
+        return replace(
+            self,
+            wall_s=self.wall_s / factor,
+            nodes=tuple(
+                replace(row, sent_bps=row.sent_bps * factor, received_bps=row.received_bps * factor)
+                for row in self.nodes
+            ),
+            peak_bps=self.peak_bps * factor,
+            worst_late_s=self.worst_late_s and self.worst_late_s / factor,
+            p99_late_s=self.p99_late_s and self.p99_late_s / factor,
+            dilation=1.0,
+        )
 
     def lines(self) -> Iterator[str]:
-        """For people: a row a node where anything was sent, then the sum."""
+        """For people: a row a node where anything was sent, then the sum; in slow motion in both times."""
+        if self.dilation != 1:
+            yield "in the machine's time:"
+        yield from self._lines()
+        if self.dilation != 1:
+            yield f"in emulated time (made {dilation_words(self.dilation)}):"
+            yield from self.emulated()._lines()
+
+    def _lines(self) -> Iterator[str]:
         if self.frames and len(self.nodes) > 1:
             rows = [
                 (str(row.node), _rate(row.sent_bps), _rate(row.received_bps), str(row.dropped_frames))
@@ -134,6 +163,7 @@ class RunWatch:
             dropped_frames=total.drops,
             peak_bps=self._peaks.node_bps,
             looked_outside=tuple(self._network.looked_outside()),
+            dilation=self._link.dilation,
             worst_late_s=now.emulator.lateness_max_s,
             p99_late_s=now.emulator.lateness_p99_s,
             reasons=tuple(unfit_reasons(now.emulator, self._link, len(self._network.nodes), self._peaks)),
@@ -191,16 +221,15 @@ class Peaks:
 
 
 def unfit_reasons(emulator: Emulator, link: Link, num_nodes: int, peaks: Peaks) -> Sequence[str]:
-    """Why the emulator was not the link that was asked for; none where it was."""
+    """Why the emulator was not the link that was asked for, in the machine's time; none where it was."""
     reasons = []
     worst_s = emulator.lateness_max_s or 0.0
-    if worst_s > WORST_LATE_S:
-        reasons.append(
-            f"the emulator was late: a frame left {_ms(worst_s)} after its time (at most {_ms(WORST_LATE_S)})"
-        )
+    allowed_s = WORST_LATE_S * link.dilation
+    if worst_s > allowed_s:
+        reasons.append(f"the emulator was late: a frame left {_ms(worst_s)} after its time (at most {_ms(allowed_s)})")
     elif peaks.still_s > LONGEST_STILL_S:
         reasons.append(f"the emulator stood still for {rounded(peaks.still_s, 2)} s or longer")
-    elif reason := emulator_unfit(emulator):
+    elif reason := emulator_unfit(emulator, link.dilation):
         reasons.append(reason)
     if not link.shaped or not beyond_relay(link, num_nodes):
         return reasons

@@ -57,7 +57,7 @@ class TraceFile:
 
 
 def load_trace(trace: Trace) -> RateTrace:
-    """The rate over time that ``trace`` declares, in bit/s of Ethernet frames, begun at its ``start``, as slow as it is dilated.
+    """The rate over time that ``trace`` declares, in bit/s of Ethernet frames, begun at its ``start``, and dilated.
 
     Raises:
         ConfigError: the file cannot be read, is malformed (file, line, value), or is not the one whose ``sha256`` the

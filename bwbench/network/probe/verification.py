@@ -83,6 +83,19 @@ class PairMeasurement:
         """Of the measured jitter, relative: half of its 99 % interval."""
         return probe_plan.LOSS_TOLD_Z / math.sqrt(2 * self.jitter_values) if self.jitter_values else math.inf
 
+    def emulated(self, dilation: float) -> PairMeasurement:
+        """See ``LinkMeasurement.emulated``."""
+        return replace(
+            self,
+            asked_bps=self.asked_bps and self.asked_bps * dilation,
+            asked_goodput_bps=self.asked_goodput_bps and self.asked_goodput_bps * dilation,
+            achieved_goodput_bps=self.achieved_goodput_bps * dilation,
+            asked_rtt_s=self.asked_rtt_s and self.asked_rtt_s / dilation,
+            achieved_rtt_s=self.achieved_rtt_s and self.achieved_rtt_s / dilation,
+            asked_jitter_s=self.asked_jitter_s / dilation,
+            achieved_jitter_s=self.achieved_jitter_s and self.achieved_jitter_s / dilation,
+        )
+
     @property
     def goodput_error(self) -> float | None:
         """Relative error of the goodput."""
@@ -123,6 +136,11 @@ class LinkMeasurement:
             "alone_asked_goodput_bps": self.alone[0] if self.alone else None,
             "alone_achieved_goodput_bps": self.alone[1] if self.alone else None,
         }
+
+    def emulated(self, dilation: float) -> LinkMeasurement:
+        """The same in emulated time, which ran ``dilation`` times slower: higher rates, shorter times."""
+        alone = self.alone and (self.alone[0] * dilation, self.alone[1] * dilation)
+        return replace(self, pairs=tuple(pair.emulated(dilation) for pair in self.pairs), alone=alone)
 
 
 def _as_list(interval: tuple[float, float] | None) -> list[Json] | None:

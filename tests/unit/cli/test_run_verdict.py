@@ -62,3 +62,23 @@ def test_a_verdict_as_text_and_as_json() -> None:
         "relay: 1 kB in 10 frames on the wire in 1 s (8 kbit/s), 1 dropped; lateness: p99 0.1 ms, worst 4 ms"
     )
     assert verdict.to_json()["verdict"] == "unfit" and verdict.to_json()["worst_late_s"] == 0.004
+
+
+def test_in_slow_motion_late_is_what_is_late_in_emulated_time() -> None:
+    assert not unfit_reasons(emulator(1.0, 0.0001), SLOW.dilated(8.0), 2, Peaks())
+    (reason,) = unfit_reasons(emulator(0.06, 0.0001), SLOW.dilated(0.25), 2, Peaks())
+    assert "60 ms" in reason and "50 ms" in reason
+
+
+def test_a_verdict_in_slow_motion_is_told_in_both_times() -> None:
+    nodes = tuple(traffic_of(WireCounters({(0, 1): PairCounter(10, 1000, 0, 0, 1)}), 2, 1.0))
+    verdict = RunVerdict("relay", 1.0, nodes, 10, 1000, 1, 8000.0, 0.004, 0.0004, dilation=4.0)
+    content = verdict.to_json()
+    assert (content["wall_s"], content["dilation"], content["peak_bps"]) == (1.0, 4.0, 8000.0)
+    assert (content["emulated"]["wall_s"], content["emulated"]["peak_bps"]) == (0.25, 32000.0)
+    assert content["emulated"]["worst_late_s"] == 0.001
+    assert content["emulated"]["nodes"][0]["sent_bps"] == 32000.0
+    lines = list(verdict.lines())
+    there = next(index for index, line in enumerate(lines) if line.startswith("in emulated time"))
+    assert lines[0] == "in the machine's time:" and "4 times slower" in lines[there]
+    assert "8 kbit/s" in lines[there - 1] and "32 kbit/s" in lines[-1]

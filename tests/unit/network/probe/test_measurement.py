@@ -195,3 +195,42 @@ def test_a_delay_that_wanders_is_looked_at_for_longer() -> None:
     assert usual.budget_s <= 2.5 and usual.independent >= 15
     assert 10 < thorough.budget_s <= 30 and thorough.independent == pytest.approx(120, rel=0.05)
     assert probe_plan.pings(first, wanders=False, thorough=False).count == 20
+
+
+@pytest.mark.parametrize(
+    "dilation, late_s, verdict",
+    [
+        (1.0, 0.8e-3, "ok"),
+        (8.0, 0.8e-3, "ok"),
+        (8.0, 1.2e-3, "out-of-tolerance"),
+        (0.25, 0.2e-3, "ok"),
+        (0.25, 0.3e-3, "out-of-tolerance"),
+    ],
+)
+def test_a_round_trip_is_late_by_a_millisecond_of_the_machine_or_of_faster_emulated_time(
+    dilation: float, late_s: float, verdict: str
+) -> None:
+    asked_s = 1e-3  # so short that 5 % of it is nothing
+    measured = pair(asked_rtt_s=asked_s, achieved_rtt_s=asked_s + late_s)
+    assert judge("relay", LINK.dilated(dilation), [measured], 0.05).verdict == verdict
+
+
+def test_what_was_measured_in_emulated_time() -> None:
+    measured = judge("relay", LINK.dilated(4.0), [pair(asked_jitter_s=4e-3, achieved_jitter_s=8e-3)], 0.05, (4.0, 3.0))
+    emulated = measured.emulated(4.0)
+    (one,) = emulated.pairs
+    assert one.achieved_goodput_bps == 4 * 9.7e6 and one.asked_bps == 40e6
+    assert one.achieved_rtt_s == 0.0054 / 4
+    assert (one.asked_jitter_s, one.achieved_jitter_s) == (1e-3, 2e-3)
+    assert emulated.alone == (16.0, 12.0)
+    assert (emulated.verdict, one.loss_frames) == (measured.verdict, 500)
+
+
+@pytest.mark.parametrize("dilation", [0.25, 2.0, 8.0, 32.0])
+def test_probing_in_slow_motion_takes_hardly_longer(dilation: float) -> None:
+    """What is measured is as long as the machine's link needs it, and not ``dilation`` times as long."""
+    made = Link.model_validate({"bandwidth": "100 Mbit/s", "latency": "15 ms"}).dilated(dilation)
+    (flow, _), asked = probe_plan.rate_flows(made, 2), probe_plan.pairs_of(made, 2)[0]
+    assert 0.4 <= flow.duration_s <= 2.0
+    assert probe_plan.num_pings(asked) * asked.rtt_s <= max(probe_plan.LONG_PINGS_S, 6 * asked.rtt_s)
+    assert 6 <= probe_plan.num_pings(asked) <= 20
