@@ -9,9 +9,9 @@ nothing can be taken back, and the clock is put back instead by what it has gone
 One factor holds for a whole process, and is set before anything is timed; with 1, the default, all of this is the
 monotonic clock and nothing else. Threads of libraries (gloo's, torch's) call nobody. What they have computed is what
 the process has and no thread of ours. With K < 1 whoever has waited for them puts the clock back for that, too
-(``of_libraries``): on a fast link they are what is waited for. With K > 1 it is left as it is: frames come further apart
-then, and libraries wake up for each of them and are done before the next one comes. Measured on two nodes at 100 Mbit/s
-that leaves steps 1.3 % too short at K = 8; made to take K times as long, it had them 8 % too long.
+(``of_libraries``): on a fast link they are what is waited for. With K > 1 it is left as it is: frames come further
+apart then, and libraries wake up for each of them and are done before the next one comes. Two nodes at 100 Mbit/s
+had steps 1.3 % too short at K = 8 with that, and 8 % too long where libraries were made to take K times as long.
 """
 
 from __future__ import annotations

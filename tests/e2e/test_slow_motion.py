@@ -1,4 +1,4 @@
-"""Slow motion as a user meets it: a cell whose time is stretched has records in its own time, and a machine's beside."""
+"""Slow motion as a user meets it: a cell whose time is stretched has records in that time, and the machine's beside."""
 
 from __future__ import annotations
 
