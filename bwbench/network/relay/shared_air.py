@@ -13,6 +13,7 @@ from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, F
 # (src, dst, bytes it is charged, packets it counts as, frame): plain, as a named tuple would cost more than the rest.
 Waiting = tuple[int, int, int, int, FrameT]
 
+# Both are of emulated time.
 _LONGEST_STALL_S = 0.1  # a transmission that takes so much longer than it seemed to is given up
 _SHORTEST_SLEEP_S = 1e-3
 
@@ -48,7 +49,7 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         self._num_nodes = model.num_nodes
         # The stations' own by their number, then the access point's by the station's.
         directions = (*model.up, *model.down)
-        self._queues: list[AirQueue[FrameT]] = [AirQueue(direction) for direction in directions]
+        self._queues: list[AirQueue[FrameT]] = [AirQueue(direction, model.link.dilation) for direction in directions]
         self._most_packets = [model.air.most_frames(direction.rate_bps) for direction in directions]
         kind = PacketTurns if model.air.fairness == "packet" else AirtimeTurns
         self._turns: PacketTurns | AirtimeTurns = kind(model.num_nodes)
@@ -172,14 +173,23 @@ class AirQueue(Generic[FrameT]):
         frames: those that wait; only to be looked at.
     """
 
-    __slots__ = ("_bytes", "_packets", "_queue_bytes", "_queue_packets", "_seconds_per_byte", "_trace", "frames")
+    __slots__ = (
+        "_bytes",
+        "_dilation",
+        "_packets",
+        "_queue_bytes",
+        "_queue_packets",
+        "_seconds_per_byte",
+        "_trace",
+        "frames",
+    )
 
-    def __init__(self, direction: Direction) -> None:
+    def __init__(self, direction: Direction, dilation: float) -> None:
         self.frames: deque[Waiting[FrameT]] = deque()
         self._bytes = self._packets = 0
         self._queue_bytes, self._queue_packets = direction.queue_bytes, direction.queue_packets
         self._seconds_per_byte = 8 / direction.rate_bps
-        self._trace = direction.trace
+        self._trace, self._dilation = direction.trace, dilation
 
     def append(self, waiting: Waiting[FrameT]) -> bool:
         """Take a frame in; False where there is no room. An empty queue takes any frame."""
@@ -233,7 +243,7 @@ class AirQueue(Generic[FrameT]):
         if not rate_bps:
             return begin_s, False
         expected_s, really_s = num_bits / rate_bps, trace.finish(time_s, num_bits) - time_s
-        if really_s > expected_s + _LONGEST_STALL_S:
+        if really_s > expected_s + _LONGEST_STALL_S * self._dilation:
             return begin_s + expected_s, False
         return begin_s + really_s, True
 
@@ -241,7 +251,9 @@ class AirQueue(Generic[FrameT]):
         """When it is worth trying again after a transmission that failed."""
         if self._trace is None or since_s is None:
             return now_s
-        return max(since_s + self._trace.finish(max(now_s - since_s, 0.0), 1.0), now_s + _SHORTEST_SLEEP_S)
+        return max(
+            since_s + self._trace.finish(max(now_s - since_s, 0.0), 1.0), now_s + _SHORTEST_SLEEP_S * self._dilation
+        )
 
 
 class Turns:
