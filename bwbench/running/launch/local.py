@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bwbench.base.start_module import module_command
+from bwbench.experiment.config.step_trace import longest_asked_s
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.given_cell import planned_environment
 from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, TORCH_PORT, control_address
@@ -56,7 +57,7 @@ class LocalLauncher:
         self._writing_checkpoint = False
         self._memory_kills = MemoryKills()
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
-        self._stalls = Stalls(self._num_ranks, cell.config.compute.step_time_s or 0.0)
+        self._stalls = Stalls(self._num_ranks, longest_asked_s(cell.config.compute))
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.
