@@ -84,7 +84,9 @@ class StepTime:
     def to_json(self) -> Json:
         """As it is written in YAML and in cell.json."""
         mean = DURATION.format(self.mean_s)
-        return {"mean": mean, "spread": self.spread} if self.is_drawn else mean
+        if not self.is_drawn:
+            return mean
+        return {"mean": mean, "spread": self.spread if self.spread <= 1 else f"{100 * self.spread:.12g} %"}
 
     def _at_deviation(self, deviations: float) -> float:
         scale = self.log_deviation
