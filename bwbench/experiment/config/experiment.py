@@ -157,7 +157,7 @@ def why_not_composed(config: CellConfig) -> str | None:
     if any(isinstance(one, StepTimeTrace) for one in times):
         return "compute.step_time changes over time (trace), so that a few dozen steps do not stand for all"
     uneven = len(set(times)) > 1 or any(isinstance(one, StepTime) and one.is_drawn for one in times)
-    if uneven and _longest_period(algorithm) != _longest_period(type(algorithm)(algorithm.for_timing())):
+    if uneven and longest_period(algorithm) != longest_period(type(algorithm)(algorithm.for_timing())):
         return (
             f"algorithm {config.algorithm.name!r}: how long a round waits for nodes whose steps differ depends on the "
             "steps between two rounds, of which timing runs take fewer"
@@ -165,5 +165,6 @@ def why_not_composed(config: CellConfig) -> str | None:
     return None
 
 
-def _longest_period(algorithm: Any) -> int:
-    return max(int(phase.period) for phase in algorithm.phases(_ANY_SHAPES))
+def longest_period(algorithm: Any) -> int:
+    """So many steps, at most, a method takes until it exchanges something again; 1 where it does not say so."""
+    return max((int(phase.period) for phase in algorithm.phases(_ANY_SHAPES)), default=1)

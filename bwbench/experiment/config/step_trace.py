@@ -142,18 +142,18 @@ def asked_of(config: CellConfig, rank: int) -> Asked | None:
     return lambda step, clock_s: declared.drawn_s(config.seed, rank, step)
 
 
-def longest_asked_s(compute: ComputeConfig) -> float:
-    """A step that hardly any node is ever asked to exceed; 0 where no step time is declared."""
-    return max(map(_longest_s, compute.declared), default=0.0)
+def longest_asked_s(compute: ComputeConfig, steps: int = 1) -> float:
+    """So many steps of hardly any node are ever asked to take longer; 0 where no step time is declared."""
+    return max((_longest_s(declared, steps) for declared in compute.declared), default=0.0)
 
 
 HARDLY_EVER = 1e-9  # of the steps
 
 
-def _longest_s(declared: StepTime | StepTimeTrace) -> float:
+def _longest_s(declared: StepTime | StepTimeTrace, steps: int) -> float:
     if isinstance(declared, StepTimeTrace):
-        return max(read_step_trace(declared).step_times_s)
-    return declared.quantile_s(1 - HARDLY_EVER)
+        return steps * max(read_step_trace(declared).step_times_s)
+    return steps * declared.mean_of(steps).quantile_s(1 - HARDLY_EVER)
 
 
 def steady_stretches(times: Sequence[StepTime | StepTimeTrace]) -> Iterator[tuple[float, tuple[StepTime, ...]]]:

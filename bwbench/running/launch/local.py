@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from bwbench.base.registry import ALGORITHMS
 from bwbench.base.start_module import module_command
+from bwbench.experiment.config.experiment import longest_period
 from bwbench.experiment.config.step_trace import longest_asked_s
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.given_cell import planned_environment
@@ -57,7 +59,8 @@ class LocalLauncher:
         self._writing_checkpoint = False
         self._memory_kills = MemoryKills()
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
-        self._stalls = Stalls(self._num_ranks, longest_asked_s(cell.config.compute))
+        quiet_steps = longest_period(cell.config.algorithm.build(ALGORITHMS))  # one node pads, and the others wait
+        self._stalls = Stalls(self._num_ranks, longest_asked_s(cell.config.compute, quiet_steps))
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.

@@ -122,7 +122,7 @@ def test_one_node_alone_is_the_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("compute", "more", "said"),
     [
-        ("{step_time: 60 ms, overrides: {4: {step_time: 1 s}}}", "", "overrides: there is no node 4; nodes are numbered"),
+        ("{step_time: 60 ms, overrides: {4: {step_time: 1 s}}}", "", "overrides: there is no node 4; nodes are"),
         ("{step_time: 60 ms, overrides: {-1: {step_time: 1 s}}}", "", "compute.overrides"),
         ("{step_time: 60 ms, overrides: {2: {}}}", "", "'step_time' is missing"),
         ("{step_time: 60 ms, overrides: {2: 120 ms}}", "", "'120 ms' is not a mapping"),
