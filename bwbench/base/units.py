@@ -148,7 +148,7 @@ LinkDelay = _quantity(DURATION, high=60.0)
 Samples = _quantity(SAMPLES, exclusive=True)
 
 
-def _percentage(text: str) -> float | None:
+def percentage(text: str) -> float | None:
     """``5 %`` as 0.05, to the last bit; None for any other text."""
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None or match[2] != "%":
@@ -164,7 +164,7 @@ def _share(*, zero: bool, one: bool) -> Any:
     allowed = f"{'0 or more' if zero else 'more than 0'} and {'at most' if one else 'less than'} 1 (100 %)"
 
     def validate(value: object) -> object:
-        share = _percentage(value) if isinstance(value, str) else value
+        share = percentage(value) if isinstance(value, str) else value
         if isinstance(share, bool) or not isinstance(share, (int, float)) or math.isnan(share):
             return value  # which pydantic refuses
         if 0 < share < 1 or (zero and share == 0) or (one and share == 1):

@@ -24,7 +24,7 @@ from bwbench.results.analysis.spent import spent
 Entry: TypeAlias = dict[str, Any]  # of --json
 _RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "test_metric", "steps", "samples",
              "training_clock_s", "wire_bytes")  # fmt: skip
-_HOW_FAR_TO_TRUST = ("timing_runs", "between_share", "step_time_s", "own_step_s", "host_bound")
+_HOW_FAR_TO_TRUST = ("timing_runs", "between_share", "step_time_s", "slowest_step_s", "own_step_s", "host_bound")
 _MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
 RECORDED_NOTE = (  # of lists of what status.json says
     f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; `bwbench compare` looks at the curve"
@@ -86,7 +86,7 @@ class _Overview:
                 self._errors.append(entry["composed_error"])
             if entry["status"] == "done":
                 self._provenances.add(provenance_of(cell))
-                self._bound.append({name: entry[name] for name in ("own_step_s", "host_bound", "step_time_s")})
+                self._bound.append({name: entry[name] for name in ("own_step_s", "host_bound", "slowest_step_s")})
             yield entry
 
     @property

@@ -41,6 +41,7 @@ _TRACE = {
 }
 DEFAULTS: dict[str, dict[str, object]] = {
     "": {"targets": [], "dilation": 1.0},
+    "compute": {"overrides": {}},
     "evaluate": {"test": "arrivals"},
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),
@@ -169,6 +170,8 @@ def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
     for section in ("compute", "evaluate", "limit", "target"):
         if asked := mapping_at(content, section):
             content[section] = _counted(section, asked)
+    if compute := mapping_at(content, "compute"):
+        content["compute"] = _by_content(compute)
     for kind in _COMPONENTS:
         content[kind] = _of_component(kind, mapping_at(content, kind), revision)
     codecs = (codec if isinstance(codec, dict) else {} for codec in list_at(content, "compression"))
@@ -218,6 +221,16 @@ def _of_link(place: str, content: Json) -> Json:
         else value
         for key, value in kept.items()
     }
+
+
+def _by_content(compute: JsonObject) -> JsonObject:
+    """With the traces of step times known by what is in them, and not by the names of their files."""
+    overrides = mapping_at(compute, "overrides")
+    plain = {key: value for key, value in compute.items() if key != "overrides"}
+    if isinstance(step_time := plain.get("step_time"), dict) and "sha256" in step_time:
+        plain["step_time"] = {"sha256": step_time["sha256"]}
+    nodes: JsonObject = {node: _by_content(own) if isinstance(own, dict) else own for node, own in overrides.items()}
+    return {**plain, "overrides": nodes} if nodes else plain
 
 
 def _has_jitter(link: JsonObject) -> bool:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.base.errors import ForeignCellError, PackedRecordsError, RecordError
-from bwbench.base.plain_data import Json, JsonObject, leaves
+from bwbench.base.plain_data import Json, JsonObject, leaves, mapping_at
+from bwbench.base.step_time import recorded_step_times
 from bwbench.records.cell_identity import QUEUE_BEFORE, id_problem
 from bwbench.records.files import REMEDIES, leads_out, read_events, read_json, read_record, read_tail
 from bwbench.records.packed import PACKED, PackedFiles, find_packed, id_of, read_packed
@@ -33,6 +34,7 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 _NAMED = re.compile(r"-([0-9a-f]{10})$")  # the folder of a cell
 _RANK = re.compile(r"\brank (\d+)")
 _RANK_FILE = re.compile(r"rank(\d+)\.jsonl")
+_STEP_TIMES = ("compute.step_time.", "compute.overrides.")
 _RANK_LOG = re.compile(r"rank(\d+)\.log")  # a name of other bytes would stand in what is published
 
 
@@ -137,11 +139,18 @@ class CellFolder:
 
     @cached_property
     def flat_config(self) -> JsonObject:
-        """The cell's configuration by flat names (``link.latency``); lists as JSON, and the queue that held."""
+        """The cell's configuration by flat names (``link.latency``); lists as JSON, and the queue that held.
+
+        Step times that are drawn, or follow a trace, or are nodes' own, are one setting in words each.
+        """
         flat: JsonObject = {  # thousands of cells have the same names
             sys.intern(key): json.dumps(value, sort_keys=True) if isinstance(value, list) else value
             for key, value in leaves(self.cell.config)
         }
+        compute = mapping_at(self.cell.config, "compute")
+        if isinstance(compute.get("step_time"), dict) or compute.get("overrides"):
+            flat = {key: value for key, value in flat.items() if not key.startswith(_STEP_TIMES)}
+            flat["compute.step_time"] = str(recorded_step_times(compute))
         if flat.get("link.queue") is None and flat.get("link.shaped"):
             flat["link.queue"] = QUEUE_BEFORE
         return flat

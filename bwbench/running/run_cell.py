@@ -195,7 +195,7 @@ class _Attempt:
             others = others.model_copy(update={"trained": tuple(dict.fromkeys((*trained, *others.trained)))})
         write_record(path, self.environment.model_copy(update={"others": others}))
         # Whether padded steps were late is known by itself, and a bwbench that can be met is named, not guessed at.
-        judges_load = config.compute.step_time_s is None and not sees_whole_machine()
+        judges_load = not config.compute.declared and not sees_whole_machine()
         why = disturbed(others, config.nodes * config.compute.threads, judges_load=judges_load)
         if outcome.status != "done" or shares_machine() or why is None or config.compute.virtual:
             return outcome

@@ -25,10 +25,12 @@ from bwbench.base import registry
 from bwbench.base.component import Component
 from bwbench.base.explain import explain, problem, show
 from bwbench.base.plain_data import JsonObject
+from bwbench.base.step_time import AnyStepTime, DeclaredStepTime
 from bwbench.base.units import PositiveDuration, Samples
 from bwbench.experiment.config.component_parsing import ComponentOf, parse_chain, parse_component, refused
 from bwbench.experiment.config.hosts import Host
 from bwbench.network.link import Link
+from bwbench.network.link.variation import NodeNumber
 
 MOST_VIRTUAL_NODES = 256  # more take hours for any model; nodes with addresses are limited by those
 MAX_SEED = 2**32 - 1  # numpy's legacy generators take no more
@@ -65,20 +67,45 @@ class DatasetConfig:
         return {**self.source.to_json(), "partition": self.partition.to_json()}
 
 
+class NodeCompute(_Section):
+    """What is different at one node. The key means what it means in ``ComputeConfig``."""
+
+    step_time: DeclaredStepTime
+
+
 class ComputeConfig(_Section):
     """How much computing a node may do.
 
     Attributes:
         threads: threads of a worker for torch's operators.
-        step_time_s: every step is padded to this duration before its backward ends in communication, so that nodes
+        step_time: every step is padded to this duration before its backward ends in communication, so that nodes
             sharing cores look like devices of a declared speed. None pads nothing.
+        overrides: nodes that differ, by their number. Not written out where there are none, so that records from
+            before there were any keep their form.
         virtual: all nodes are threads of one process, for trainings without a link of which only what they learn
             matters: the same bits for less, and times that say nothing. No part of the identity, and never written.
     """
 
     threads: int = Field(1, ge=1, le=1024)
-    step_time_s: PositiveDuration | None = Field(None, alias="step_time")
+    step_time: DeclaredStepTime | None = None
+    overrides: dict[NodeNumber, NodeCompute] = Field(default_factory=dict)
     virtual: bool = Field(False, exclude=True)
+
+    def step_time_of(self, node: int) -> AnyStepTime | None:
+        """What a step of node number ``node`` is declared to take."""
+        own = self.overrides.get(node)
+        return self.step_time if own is None else own.step_time
+
+    def step_times(self, num_nodes: int) -> tuple[AnyStepTime, ...]:
+        """Those of all nodes, in order; empty where none is declared. Either every node has one, or none has."""
+        found = [self.step_time_of(node) for node in range(num_nodes)]
+        return tuple(one for one in found if one is not None)
+
+    @property
+    def declared(self) -> tuple[AnyStepTime, ...]:
+        """Everyone's, then those of the nodes that differ."""
+        everyones = () if self.step_time is None else (self.step_time,)
+        return *everyones, *(own.step_time for own in self.overrides.values())
 
 
 class EvaluateConfig(_Section):
@@ -282,6 +309,8 @@ class CellConfig(_Section):
             content.pop("targets", None)
         if isinstance(evaluate := content.get("evaluate"), dict) and evaluate.get("test") == TEST_LEFT_OUT:
             content["evaluate"] = {key: value for key, value in evaluate.items() if key != "test"}
+        if isinstance(compute := content.get("compute"), dict) and not compute.get("overrides"):
+            content["compute"] = {key: value for key, value in compute.items() if key != "overrides"}
         return content
 
     @property

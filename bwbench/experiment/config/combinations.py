@@ -17,6 +17,7 @@ from bwbench.base.data_spec import LANGUAGE_MODELLING
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, nearest
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS
+from bwbench.base.step_time import StepTime, StepTimeTrace
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import MOST_VIRTUAL_NODES, CellConfig, Chain
 from bwbench.experiment.config.component_parsing import ComponentOf
@@ -257,14 +258,33 @@ def _check_target(config: CellConfig) -> Iterator[Finding]:
 
 
 def _check_ranges(config: CellConfig) -> Iterator[Finding]:
+    means = [one.mean_s for one in config.compute.declared if isinstance(one, StepTime)]
     for path, time_s in (
-        (("compute", "step_time"), config.compute.step_time_s),
+        (("compute", "step_time"), max(means, default=None)),
         (("limit", "time"), config.limit.time_s),
     ):
         if time_s is not None and not time_s <= MAX_TIME_S:
             yield Finding(path, f"{DURATION.format(time_s)} is out of range: at most a year")
     if not 1 <= config.evaluate.every_samples <= 1e12:
         yield Finding(("evaluate", "every"), f"{config.evaluate.every_samples:g} samples is out of range: 1 to 1e12")
+
+
+def _check_step_times(config: CellConfig) -> Iterator[Finding]:
+    """Either every node has a step time, or none has; and files lie where the workers are."""
+    compute = config.compute
+    for node in sorted(node for node in compute.overrides if node >= config.nodes):
+        text = f"there is no node {node}; nodes are numbered 0 to {config.nodes - 1}"
+        yield Finding(("compute", "overrides", str(node)), f"compute.overrides: {text}")
+    bare = [node for node in range(config.nodes) if compute.step_time_of(node) is None]
+    if compute.overrides and bare:
+        without = f"node {bare[0]} has" if len(bare) == 1 else f"nodes {', '.join(map(str, bare))} have"
+        text = f"{without} no step time, and would be as fast as this machine happens to be beside nodes that are not; "
+        yield Finding(
+            ("compute", "overrides"), f"compute.overrides: {text}write 'step_time' in 'compute' for the others"
+        )
+    if config.launcher != "local" and any(isinstance(one, StepTimeTrace) for one in compute.declared):
+        text = f"the file of a trace lies on this machine, and launcher {config.launcher!r} trains on others; "
+        yield Finding(("compute", "step_time"), f"compute.step_time: {text}write {{mean: …, spread: …}}, or a duration")
 
 
 def _check_link(config: CellConfig) -> Iterator[Finding]:
@@ -328,7 +348,7 @@ def _check_virtual(config: CellConfig) -> Iterator[Finding]:
         yield Finding(where, f"{what}, and there is no link between them; write 'link: unshaped', or leave it out")
     if config.launcher != "local":
         yield Finding(where, f"{what}, which launcher {config.launcher!r} cannot start; leave one of them out")
-    if config.compute.step_time_s is not None:
+    if config.compute.declared:
         yield Finding(
             where, f"{what}, whose times say nothing, so that no step_time can be kept; leave one of them out"
         )
@@ -358,6 +378,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_task,
     _check_target,
     _check_ranges,
+    _check_step_times,
     _check_link,
     _check_launcher,
     _check_virtual,

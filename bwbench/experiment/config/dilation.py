@@ -12,8 +12,10 @@ import os
 from collections.abc import Iterator
 
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
+from bwbench.base.step_time import StepTime
 from bwbench.base.units import DURATION
-from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig
+from bwbench.experiment.config.step_trace import read_step_trace
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
 from bwbench.network.backend_choice import relay_limit_bps
@@ -36,7 +38,7 @@ def auto_dilation(config: CellConfig, num_cores: int | None = None) -> tuple[flo
     needs = {"nothing is short": 1.0}
     if sharing > 1:
         needs[f"{config.nodes} nodes share {cores} processors"] = sharing
-        if step_s := config.compute.step_time_s:
+        if step_s := _shortest_step_s(config.compute):
             text = f"what {config.nodes} nodes do one after another is to be short beside {DURATION.format(step_s)}"
             needs[text] = sharing * TAIL_S / (TOLERANCE * step_s)
     if config.link.shaped and config.nodes > 1:
@@ -60,7 +62,7 @@ def dilation_refusals(config: CellConfig) -> Iterator[str]:
         yield f"{what}, and on hosts of their own time runs as it does; use launcher: local, or leave it out"
     if config.compute.virtual:
         yield f"{what}, and the times of virtual nodes say nothing; leave one of them out"
-    elif config.compute.step_time_s is None:
+    elif not config.compute.declared:
         yield f"{what}, and computing that is not declared takes what it takes; declare compute.step_time"
     if not config.link.shaped and config.nodes > 1:
         yield f"{what}, and a link that is not shaped takes what it takes; give it a bandwidth, or leave dilation out"
@@ -79,6 +81,14 @@ def dilation_refusals(config: CellConfig) -> Iterator[str]:
     yield from _too_long(config)
 
 
+def _shortest_step_s(compute: ComputeConfig) -> float:
+    """Of the node that computes fastest, on average or by its trace at best; 0 where nothing is declared."""
+    found = [
+        one.mean_s if isinstance(one, StepTime) else min(read_step_trace(one).step_times_s) for one in compute.declared
+    ]
+    return min(found, default=0.0)
+
+
 def _sends_in_background(config: CellConfig) -> bool:
     collective = config.collective.build(COLLECTIVES)
     found: Traffic = config.algorithm.build(ALGORITHMS).traffic(
@@ -89,8 +99,8 @@ def _sends_in_background(config: CellConfig) -> bool:
 
 def _too_long(config: CellConfig) -> Iterator[str]:
     steps = math.ceil(config.limit.samples / config.global_batch)
-    least_s = steps * (config.compute.step_time_s or 0.0)
-    what = f"{steps} steps of {DURATION.format(config.compute.step_time_s or 0.0)}"
+    step_s = _shortest_step_s(config.compute)
+    least_s, what = steps * step_s, f"{steps} steps of {DURATION.format(step_s)}"
     if config.limit.time_s is not None and config.limit.time_s < least_s:
         least_s, what = config.limit.time_s, f"limit.time of {DURATION.format(config.limit.time_s)}"
     if (machine_s := least_s * config.dilation) > MOST_MACHINE_S and config.dilation > 1:

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.plain_data import Json
 from bwbench.base.registry import ALGORITHMS
+from bwbench.base.step_time import StepTime, StepTimeTrace
 from bwbench.base.units import PositiveDuration, PositiveShare, Share
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.matrix import Key
@@ -152,4 +153,18 @@ def why_not_composed(config: CellConfig) -> str | None:
         return f"launcher {config.launcher!r}: one program has to start the runs that a cell is composed from"
     if config.link.varies:
         return "the link changes over time (trace, outages), so that a few dozen steps do not stand for all"
+    times = config.compute.step_times(config.nodes)
+    if any(isinstance(one, StepTimeTrace) for one in times):
+        return "compute.step_time changes over time (trace), so that a few dozen steps do not stand for all"
+    uneven = len(set(times)) > 1 or any(isinstance(one, StepTime) and one.is_drawn for one in times)
+    if uneven and longest_period(algorithm) != longest_period(type(algorithm)(algorithm.for_timing())):
+        return (
+            f"algorithm {config.algorithm.name!r}: how long a round waits for nodes whose steps differ depends on the "
+            "steps between two rounds, of which timing runs take fewer"
+        )
     return None
+
+
+def longest_period(algorithm: Any) -> int:
+    """So many steps, at most, a method takes until it exchanges something again; 1 where it does not say so."""
+    return max((int(phase.period) for phase in algorithm.phases(_ANY_SHAPES)), default=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bwbench.base.component import Component
-from bwbench.base.plain_data import JsonObject
+from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
 from bwbench.experiment.config.component_parsing import Spelling, parse_chain, parse_component, split_spelling
@@ -188,6 +189,8 @@ def expand_preset(raw: JsonObject) -> Expanded:
             idle += ["nodes"] if content.get("nodes", 1) != 1 else []
             idle += ["link"] if content.get("link", "unshaped") != "unshaped" else []
             content.update(nodes=1, link="unshaped")
+            if isinstance(compute := content.get("compute"), Mapping):
+                content["compute"] = _of_first_node(compute)
         return Expanded(content, spelling.name, tuple(idle))
     if preset is None:
         defaults = {key: LEFT_OUT[key] for key in METHOD_KEYS}
@@ -202,6 +205,14 @@ def expand_preset(raw: JsonObject) -> Expanded:
         if own not in ("none", name):
             notes.append(f"algorithm: {preset.name} stands for {meaning}; '{key}: {name}' beside it replaces {own!r}")
     return Expanded(content, preset.name, (), tuple(notes))
+
+
+def _of_first_node(compute: Mapping[str, Json]) -> JsonObject:
+    """What an experiment says of computing, without the nodes that one node alone does not have."""
+    overrides = compute.get("overrides")
+    if not isinstance(overrides, Mapping):
+        return dict(compute)
+    return {**compute, "overrides": {node: own for node, own in overrides.items() if str(node) == "0"}}
 
 
 def _codec_names(compression: object) -> str:

@@ -27,6 +27,7 @@ from bwbench.experiment.config.combinations import (
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.dilation import AUTO, auto_dilation
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
+from bwbench.experiment.config.step_trace import freeze_compute
 from bwbench.experiment.config.tune_block import with_options
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
 from bwbench.network.link.named_links import absolute_preset
@@ -174,11 +175,17 @@ def resolve_method(asked: Mapping[str, Json], num_nodes: int, optimizer: Compone
 
 def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:
     """The configuration with what is to be known of its traces, what is wrong with them, and how they were read."""
+    link, compute, findings = config.link, config.compute, list[Finding]()
     try:
-        link = freeze_link(config.link, folder)
+        link = freeze_link(link, folder)
     except ConfigError as error:
-        return config, [Finding(("link", "trace"), f"link.trace: {problem}") for problem in error.problems], []
-    return config.model_copy(update={"link": link}), [], trace_notes(link)
+        findings += [Finding(("link", "trace"), f"link.trace: {problem}") for problem in error.problems]
+    try:
+        compute = freeze_compute(compute, folder)
+    except ConfigError as error:
+        findings += [Finding(("compute", "step_time"), f"compute.step_time: {one}") for one in error.problems]
+    frozen = config.model_copy(update={"link": link, "compute": compute})
+    return frozen, findings, [] if findings else trace_notes(link)
 
 
 def _idle_settings(config: CellConfig) -> list[str]:

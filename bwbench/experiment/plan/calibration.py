@@ -185,7 +185,8 @@ class Calibration:
             config = cell.config
             model, data = config.model.to_json(), config.dataset.source.to_json()
             sizes = (config.batch_size, config.accumulate, config.nodes, config.compute.threads)
-            place = f"{config.compute.step_time_s} {self._estimates[cell.id].communication_s} {config.link.describe()}"
+            padded = [config.compute.step_time, config.compute.overrides]
+            place = f"{padded} {self._estimates[cell.id].communication_s} {config.link.describe()}"
             self._kinds[cell.id] = _CellKind(cell.arm, f"{model} {data} {sizes}", place)
         return self._kinds[cell.id]
 

@@ -18,6 +18,7 @@ from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.dilation import TAIL_S, TOLERANCE
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.estimate import CellEstimate
+from bwbench.experiment.plan.slowest_node import mean_step_s
 
 TAIL_SHARE = 0.1
 MOST_TRIED = 4096  # nodes
@@ -29,7 +30,7 @@ class HostLoad:
 
     Attributes:
         compute_s: of one step of one node that has its processors to itself.
-        step_s: declared.
+        step_s: declared; the mean of the node that is fastest.
         cores: of the machine.
         dilation: how much longer the machine has for a step.
     """
@@ -43,9 +44,10 @@ class HostLoad:
     @classmethod
     def of(cls, config: CellConfig, found: CellEstimate) -> HostLoad | None:
         """None where no step time is declared, or where the nodes are on other machines."""
-        step_s = config.compute.step_time_s
-        if step_s is None or config.launcher != "local":
+        times = config.compute.step_times(config.nodes)
+        if not times or config.launcher != "local":
             return None
+        step_s = min(mean_step_s([one], found.steps) for one in times)
         cores = os.cpu_count() or 1
         sharing = max(1.0, config.nodes * config.compute.threads / cores / config.dilation)
         return cls(found.unpadded_s / sharing, step_s, config.compute.threads, cores, config.dilation)

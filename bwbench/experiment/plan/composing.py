@@ -16,6 +16,7 @@ from typing import Literal
 
 from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
+from bwbench.base.step_time import StepTime
 from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig, ComputeConfig
 from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
@@ -37,6 +38,7 @@ TIMING_FOLDER = ".timing"  # below results/<experiment>/
 TIMED_S = 8.0  # a timing run takes about as long, where steps are short: a hiccup of the machine then counts less …
 MOST_STEPS = 4 * LEAST_STEPS  # … but not many more steps than this
 USUAL_COMPUTE_S = 0.03  # of a step, where none is declared: identities must not depend on how fast a machine is
+DRAWN_ERROR = 0.03  # standard error of what a node's drawn step times are on average, in one timing run
 CALM = 0.01  # of the learning rate, where a timing run hurries through a warm-up: it shall not diverge
 
 
@@ -137,7 +139,8 @@ def runs_whole_anyway(config: CellConfig) -> bool:
     if _without_link(config, virtual=config.compute.virtual) == config:
         return True
     hurried = _phases(_hurried(config), ((1,),))
-    return timing_steps(hurried) * config.global_batch >= config.limit.samples
+    least = max(LEAST_STEPS, _steps_of_draws(config))
+    return timing_steps(hurried, least) * config.global_batch >= config.limit.samples
 
 
 def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None, timing_runs: int = 1) -> Parts:
@@ -205,8 +208,9 @@ def _timing_config(
 ) -> CellConfig:
     """Some dozens of steps on the link, with the seed of the first repeat."""
     config = cell.config
-    step_s = transfer_time_s(config.link, traffic_of(config, shapes)) + (config.compute.step_time_s or USUAL_COMPUTE_S)
-    least = min(MOST_STEPS, max(LEAST_STEPS, math.ceil(TIMED_S / step_s)))
+    means_s = [one.mean_s for one in config.compute.step_times(config.nodes) if isinstance(one, StepTime)]
+    step_s = transfer_time_s(config.link, traffic_of(config, shapes)) + max(means_s, default=USUAL_COMPUTE_S)
+    least = max(min(MOST_STEPS, max(LEAST_STEPS, math.ceil(TIMED_S / step_s))), _steps_of_draws(config))
     update: dict[str, object] = {
         "algorithm": hurried,
         "target": None,
@@ -223,6 +227,12 @@ def _timing_config(
         rate = CALM * float(getattr(options, "lr", 0.0))
         update["optimizer"] = replace(config.optimizer, options=options.model_copy(update={"lr": rate}))
     return config.model_copy(update=update)
+
+
+def _steps_of_draws(config: CellConfig) -> int:
+    """So many steps whose drawn times have a mean that is known to ``DRAWN_ERROR``; 0 where none is drawn."""
+    times = config.compute.step_times(config.nodes)
+    return max((math.ceil((one.spread / DRAWN_ERROR) ** 2) for one in times if isinstance(one, StepTime)), default=0)
 
 
 def _hurried(config: CellConfig) -> Component:

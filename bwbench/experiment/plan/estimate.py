@@ -22,6 +22,7 @@ from bwbench.experiment.config.combinations import NamedMethod
 from bwbench.experiment.config.resolve import resolve_method
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
+from bwbench.experiment.plan.slowest_node import mean_step_s
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.methods.traffic import Traffic, ack_per_payload, transfer_time_s
@@ -39,20 +40,22 @@ class Sending:
         traffic: of a step, on average over a period.
         warm_up_steps: first steps that differ; ``warm_up`` is the traffic of each.
         rounds_per_step: exchanges of which an average step has a share: 1 where every step ends in one.
+        waits: whether nodes wait for others in an exchange.
     """
 
     traffic: Traffic
     warm_up_steps: int = 0
     warm_up: Traffic | None = None
     rounds_per_step: float = 1.0
+    waits: bool = True
 
 
 def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
     """Payload of all kinds of steps, by what the components themselves say."""
     traffic = traffic_of(config, parameter_shapes)
     phases = config.algorithm.build(ALGORITHMS).phases(parameter_shapes)
-    if not phases:
-        return Sending(traffic)
+    if not phases:  # whoever says nothing about its steps, and sends in the background, goes on without waiting
+        return Sending(traffic, waits=not traffic.in_background)
     rounds = len(phases[-1].exchanges) / phases[-1].period or 1.0  # where nothing is ever sent, it does not matter
     steps = sum(phase.num_steps for phase in phases if phase.num_steps is not None)
     if not steps:
@@ -132,7 +135,8 @@ class CellEstimate:
         payload_bytes_per_rank: sent by the rank that sends most.
         wire_bytes_per_step: frames with payload, headers included, all ranks together; without acknowledgements.
         ack_bytes_per_step: acknowledgements.
-        compute_s: computing of one step, padding included; ``unpadded_s`` without, ``padded_to_s`` what is declared.
+        compute_s: computing of one step, padding included; ``unpadded_s`` without, ``padded_to_s`` what is declared: of
+            the node that is waited for, on average.
         communication_s: what the link takes for one step, on average over a period.
         in_background: sent while the nodes compute.
         step_s: of one step: nothing is assumed to overlap, but for methods that send in the background.
@@ -191,10 +195,12 @@ def estimate(
     # Nodes that share cores take turns, for which slow motion gives them time.
     contention = max(1.0, config.nodes * config.compute.threads / cores / config.dilation)
     unpadded_s = description.compute_s * config.accumulate * contention
-    compute_s = max(unpadded_s, config.compute.step_time_s or 0.0)
+    steps = math.ceil(config.limit.samples / config.global_batch)
+    step_times = config.compute.step_times(config.nodes)
+    padded_to_s = mean_step_s(step_times, steps, _steps_between_waits(config, sending))
+    compute_s = max(unpadded_s, padded_to_s)
     communication_s = transfer_time_s(config.link, traffic)
     step_s = max(compute_s, communication_s) if traffic.in_background else compute_s + communication_s
-    steps = math.ceil(config.limit.samples / config.global_batch)
     whole_s = transfer_time_s(config.link, sending.warm_up) if sending.warm_up is not None else 0.0
     warm_up_steps = min(steps, sending.warm_up_steps)
     warm_up_step_s = compute_s + whole_s
@@ -214,7 +220,7 @@ def estimate(
         ack_bytes_per_step=traffic.total_bytes * ack_per_payload(config.link.full_frame),
         compute_s=compute_s,
         unpadded_s=unpadded_s,
-        padded_to_s=config.compute.step_time_s or 0.0,
+        padded_to_s=padded_to_s,
         communication_s=communication_s,
         in_background=traffic.in_background,
         step_s=step_s,
@@ -226,6 +232,14 @@ def estimate(
         validation_s=evaluation_s(config, description, description.num_validation, cores),
         test_s=evaluation_s(config, description, description.num_test, cores),
     )
+
+
+def _steps_between_waits(config: CellConfig, sending: Sending) -> float:
+    """After how many steps the nodes wait for the slowest of them; at the latest before an evaluation."""
+    between_evaluations = max(1.0, float(config.evaluate.every_samples) / config.global_batch)
+    if not sending.waits:
+        return between_evaluations
+    return min(between_evaluations, max(1.0, 1 / sending.rounds_per_step))
 
 
 def _verification_s(link: Link, num_nodes: int, num_cores: int) -> float:

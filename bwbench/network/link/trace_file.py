@@ -70,24 +70,40 @@ def load_trace(trace: Trace) -> RateTrace:
 def read_trace(trace: Trace) -> TraceFile:
     """The file behind ``trace``, without regard to ``start``; raises ConfigError like ``load_trace``."""
     path = os.path.expanduser(trace.file)
+    version = file_version(path, trace.file)
+    found = _read(path, version, trace.model_copy(update={"start_s": 0.0, "sha256": None, "mean_bps": None}))
+    check_planned(trace.file, trace.sha256, found.sha256)
+    return found
+
+
+def check_planned(shown: str, planned_sha256: str | None, found_sha256: str) -> None:
+    """Raises ConfigError where a trace file is no longer what it was when its experiment was planned."""
+    if planned_sha256 is not None and planned_sha256 != found_sha256:
+        raise ConfigError(
+            f"trace {shown} has changed since it was planned (sha256 {planned_sha256[:12]}… then, "
+            f"{found_sha256[:12]}… now); put the old file back, or plan anew"
+        )
+
+
+def file_version(path: str, shown: str, forms: str = _FORMATS) -> tuple[int, ...]:
+    """What changes when a trace file does.
+
+    Args:
+        shown: its name in messages; forms: what such a file may hold.
+
+    Raises ConfigError where there is no such file, or where it is none.
+    """
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        raise ConfigError(f"trace {trace.file}: no such file.{_near(path)}") from None
+        raise ConfigError(f"trace {shown}: no such file.{_near(path)}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL inside the name
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"trace {trace.file}: cannot be read: {reason}") from None
+        raise ConfigError(f"trace {shown}: cannot be read: {reason}") from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-        raise ConfigError(f"trace {trace.file}: is {kind}; name a file with {_FORMATS}")
-    version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-    found = _read(path, version, trace.model_copy(update={"start_s": 0.0, "sha256": None, "mean_bps": None}))
-    if trace.sha256 is not None and trace.sha256 != found.sha256:
-        raise ConfigError(
-            f"trace {trace.file} has changed since it was planned (sha256 {trace.sha256[:12]}… then, "
-            f"{found.sha256[:12]}… now); put the old file back, or plan anew"
-        )
-    return found
+        raise ConfigError(f"trace {shown}: is {kind}; name a file with {forms}")
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _near(path: str) -> str:
@@ -102,14 +118,7 @@ def _near(path: str) -> str:
 @lru_cache(maxsize=32)  # every cell of an experiment asks for the same few files
 def _read(path: str, version: tuple[int, ...], trace: Trace) -> TraceFile:
     shown, measures = trace.file, trace.measures
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"trace {shown}: cannot be read: {error.strerror}") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(Problem(_TOO_LARGE, shown))
-    text = _text(raw, shown)
+    text, sha256 = text_of(path, shown)
     kind = _detect(text, shown) if trace.format == "auto" else trace.format
     if kind == "csv":
         if measures is None:
@@ -129,7 +138,7 @@ def _read(path: str, version: tuple[int, ...], trace: Trace) -> TraceFile:
         parsed = parse_csv(text, shown, trace.column, trace.unit, trace.columns)
     scale = ETHERNET_FRAME_BYTES / TCP_PAYLOAD_BYTES if measures == "tcp-goodput" else 1.0
     rates = _checked(parsed, scale, shown)
-    return TraceFile(rates, hashlib.sha256(raw).hexdigest(), kind, measures, parsed.notes)
+    return TraceFile(rates, sha256, kind, measures, parsed.notes)
 
 
 def _checked(parsed: Parsed, scale: float, shown: str) -> RateTrace:
@@ -145,8 +154,25 @@ def _checked(parsed: Parsed, scale: float, shown: str) -> RateTrace:
     return rates
 
 
-def _text(raw: bytes, shown: str) -> str:
-    """The text in a file, decompressed where it is compressed."""
+def text_of(path: str, shown: str, forms: str = _FORMATS) -> tuple[str, str]:
+    """The text in a trace file, decompressed where it is compressed, and the SHA-256 of the file as it lies there.
+
+    Args:
+        shown: its name in messages; forms: what such a file may hold.
+
+    Raises ConfigError where it cannot be read, or is no text.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"trace {shown}: cannot be read: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(Problem(_TOO_LARGE, shown))
+    return _text(raw, shown, forms), hashlib.sha256(raw).hexdigest()
+
+
+def _text(raw: bytes, shown: str, forms: str) -> str:
     content = raw
     for magic, opened in _COMPRESSED:
         if raw.startswith(magic):
@@ -158,9 +184,9 @@ def _text(raw: bytes, shown: str) -> str:
     if len(content) > MAX_BYTES:
         raise ConfigError(Problem(_TOO_LARGE, shown))
     if not content.strip():
-        raise ConfigError(Problem(f"the file is empty; a trace has {_FORMATS}", shown))
+        raise ConfigError(Problem(f"the file is empty; a trace has {forms}", shown))
     if b"\0" in content:
-        raise ConfigError(Problem(f"is no text file: it contains NUL bytes; a trace has {_FORMATS}", shown))
+        raise ConfigError(Problem(f"is no text file: it contains NUL bytes; a trace has {forms}", shown))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -155,7 +155,7 @@ _TIME_UNITS = {
     1e-6: ("us", "usec", "microsecond", "microseconds"),
     60.0: ("min", "minute", "minutes"),
 }
-_SECONDS = {name: factor for factor, names in _TIME_UNITS.items() for name in names}
+SECONDS = {name: factor for factor, names in _TIME_UNITS.items() for name in names}
 _TIME_WORDS = {"time", "t", "timestamp", "elapsed", "at", "in", "start", "since", "unix", "epoch"}
 # Mbit/s, mbit_s, Mbps, kb/s, bits_per_second; B, as in MB/s and KBps, is bytes. MBPS could be either.
 _RATE = re.compile(
@@ -184,23 +184,23 @@ def parse_csv(
     """
     lines = list(content_lines(text))
     header_line, first = lines[0] if lines else (1, "")
-    delimiter = _delimiter(first)
-    has_header = not any(map(_NUMBER.fullmatch, _fields(first, delimiter)))
+    delimiter = delimiter_of(first)
+    has_header = not any(map(_NUMBER.fullmatch, fields_of(first, delimiter)))
     if columns is None and not has_header:
         text = f"{first[:60]!r} names no columns: say what they are, such as columns: 'time_s,bytes_per_s' (--columns)"
         raise ConfigError(Problem(text, file, header_line))
     header = first if columns is None else columns
-    names = _fields(header, _delimiter(header))
+    names = fields_of(header, delimiter_of(header))
     if not all(names):
         text = f"column {names.index('') + 1} of {header[:60]!r} has no name; {_EXAMPLE}"
         raise ConfigError(Problem(text, file, header_line))
     if len(names) < 2:
         raise ConfigError(Problem(f"{header[:60]!r} does not name two columns or more; {_EXAMPLE}", file, header_line))
-    time_index, to_seconds = _time_column(names, file, header_line)
+    time_index, to_seconds = time_column(names, file, header_line)
     rate_index, to_bps = _rate_column(names, time_index, column, unit, file, header_line)
     stamps_s, rates_bps = list[float](), list[float]()
     for number, line in lines[1:] if has_header else lines:
-        values = _fields(line, delimiter)
+        values = fields_of(line, delimiter)
         if len(values) != len(names):
             raise ConfigError(Problem(f"{len(values)} column(s), {len(names)} have a name", file, number))
         stamp_s = to_seconds * read_number(values[time_index], names[time_index], file, number)
@@ -215,28 +215,44 @@ def parse_csv(
     return hold(stamps_s, rates_bps)
 
 
-def _delimiter(line: str) -> str:
+def delimiter_of(line: str) -> str:
+    """What parts the columns of a line: semicolon, tab or comma."""
     return next((mark for mark in ";\t," if mark in line), ",")
 
 
-def _fields(line: str, delimiter: str) -> list[str]:
+def fields_of(line: str, delimiter: str) -> list[str]:
+    """The columns of a line, without blanks and quotes around them."""
     return [field.strip().strip('"').strip() for field in line.split(delimiter)]
 
 
-def _time_column(names: list[str], file: str, line: int) -> tuple[int, float]:
+def words_of(name: str) -> list[str]:
+    """The words in a column's name: time, in, seconds of timeInSeconds."""
+    return re.findall(r"[a-z]+", _HUMP.sub(" ", name).lower())
+
+
+def seconds_of(name: str) -> float | None:
+    """Seconds in one of the unit of time that a column's name says; None where it says none, or several."""
+    units = [SECONDS[word] for word in words_of(name) if word in SECONDS]
+    return units[0] if len(units) == 1 else None
+
+
+def time_column(names: list[str], file: str, line: int, example: str = _EXAMPLE) -> tuple[int, float]:
+    """Which column is the time, and how many seconds one of its units has.
+
+    Raises ConfigError where none is; ``example`` shows a header.
+    """
     without_unit = None
     for index, name in enumerate(names):
-        words = re.findall(r"[a-z]+", _HUMP.sub(" ", name).lower())
-        units = [word for word in words if word in _SECONDS]
-        if not words or any(word not in _TIME_WORDS and word not in _SECONDS for word in words):
+        words = words_of(name)
+        if not words or any(word not in _TIME_WORDS and word not in SECONDS for word in words):
             continue
-        if len(units) == 1:
-            return index, _SECONDS[units[0]]
+        if (seconds := seconds_of(name)) is not None:
+            return index, seconds
         without_unit = without_unit or name
     if without_unit is not None:
         text = f"column {without_unit!r} does not say its unit; name it 'time_s' or 'time_ms'"
     else:
-        text = f"no column is a time (here: {', '.join(names)}); {_EXAMPLE}"
+        text = f"no column is a time (here: {', '.join(names)}); {example}"
     raise ConfigError(Problem(text, file, line))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from bwbench.base.plain_data import JsonObject, has_more_values, list_at, mapping_at
+from bwbench.base.step_time import recorded_step_times
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.records.schema.composed_from import ComposedFrom, Kind
 from bwbench.records.schema.events import Ending
@@ -73,6 +74,7 @@ class CellRecord(Versioned):
             text = mapping_at(config, section).get(name)
             if text is not None and not _is_quantity(dimension.name, str(text)):
                 raise ValueError(f"{section}.{name} is {text!r}, which is no {dimension.name}")
+        recorded_step_times(mapping_at(config, "compute"))
         if not isinstance(config.get("targets") or [], list):
             raise ValueError("targets is no list")
         for target in filter(None, (mapping_at(config, "target"), *list_at(config, "targets"))):
@@ -88,12 +90,7 @@ MOST_VALUES = 20_000  # a link with overrides of 250 nodes has some thousand; fi
 _NUMBERS = {"nodes": 1, "batch_size": 0, "accumulate": 1, "seed": 0}  # and the least that they may be
 
 
-_QUANTITIES = {
-    ("link", "bandwidth"): BANDWIDTH,
-    ("link", "latency"): DURATION,
-    ("compute", "step_time"): DURATION,
-    ("evaluate", "every"): SAMPLES,
-}
+_QUANTITIES = {("link", "bandwidth"): BANDWIDTH, ("link", "latency"): DURATION, ("evaluate", "every"): SAMPLES}
 _DIMENSIONS = {dimension.name: dimension for dimension in _QUANTITIES.values()}
 
 

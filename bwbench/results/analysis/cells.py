@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
+from bwbench.base.step_time import StepTime, recorded_step_times
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.experiment.kin import kin_key
 from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
@@ -38,7 +39,11 @@ Row: TypeAlias = dict[str, object]  # of a table: a name and a value each column
 
 @dataclass(frozen=True)
 class Setting:
-    """What a cell was about, in the words of tables and captions. Numbers in SI; None where it does not apply."""
+    """What a cell was about, in the words of tables and captions. Numbers in SI; None where it does not apply.
+
+    Attributes:
+        step_time_s: declared, of a node that is as the others; the mean where it is drawn, None where it is a trace.
+    """
 
     nodes: int
     model: str
@@ -69,6 +74,7 @@ def setting_of(config: JsonObject) -> Setting:
     asked = mapping_at(config, "link")
     bandwidth_bps, rtt_s, link = _link_facts(json.dumps(asked, sort_keys=True))
     target = target_of(config)
+    everyones = recorded_step_times(mapping_at(config, "compute")).everyones
     return Setting(
         nodes=_whole(config, "nodes"),
         model=name_of(config.get("model")),
@@ -83,7 +89,7 @@ def setting_of(config: JsonObject) -> Setting:
         rtt_s=rtt_s,
         link=link,
         medium=str(asked.get("medium", "switched")) if _shaped(asked) else None,
-        step_time_s=_quantity(DURATION.parse, mapping_at(config, "compute").get("step_time")),
+        step_time_s=everyones.mean_s if isinstance(everyones, StepTime) else None,
         target_metric=target[0] if target else None,
         target_value=target[1] if target else None,
         evaluate_every_samples=_quantity(SAMPLES.parse, mapping_at(config, "evaluate").get("every")),

@@ -15,11 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
 from bwbench.records.files import read_first_event
 from bwbench.records.schema import Start
-from bwbench.results.analysis.cells import value_at
+from bwbench.results.analysis.cells import setting_of, value_at
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import Arrival
 
@@ -275,9 +274,13 @@ class Scale:
 
 def scale_of(folders: Sequence[CellFolder]) -> Scale:
     """The scale of cells of one model and one compute setting."""
-    declared = [value_at(folder.cell.config, "compute.step_time") for folder in folders]
-    if folders and all(text is not None for text in declared):
-        compute_s: float | None = statistics.median(DURATION.parse(text) for text in declared)
+    declared = [setting_of(folder.cell.config).step_time_s for folder in folders]
+    known_s = [seconds for seconds in declared if seconds is not None]
+    compute_s: float | None
+    if folders and len(known_s) == len(folders):
+        compute_s = statistics.median(known_s)
+    elif any(value_at(folder.cell.config, "compute.step_time") is not None for folder in folders):
+        compute_s = None  # what is padded to a trace says nothing of it
     else:
         medians = [folder.status.compute_median_s for folder in folders if folder.status is not None]
         known = [median for median in medians if median]

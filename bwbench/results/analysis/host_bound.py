@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bwbench.base.plain_data import mapping_at
+from bwbench.base.step_time import recorded_step_times
+from bwbench.experiment.plan.slowest_node import median_slowest_s
 from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import JsonObject
@@ -53,7 +55,7 @@ class OwnSteps:
         Of one node alone its own. Of others that of cells in which nobody communicates; without any, what computing
         took, where that is longer than the declared step: then it is at least so long.
         """
-        status, declared_s = folder.status, setting_of(folder.cell.config).step_time_s
+        status, declared_s = folder.status, slowest_step_s(folder)
         if status is None:
             return None
         if standing_of(folder.cell).role == REFERENCE:
@@ -64,9 +66,20 @@ class OwnSteps:
         return computed_s if computed_s and declared_s is not None and computed_s > declared_s else None
 
     def row(self, folder: CellFolder) -> Row:
-        """``own_step_s`` and ``host_bound`` of a cell: None where it declares no step time, or where none is known."""
-        own_s, declared_s = self.step_s(folder), setting_of(folder.cell.config).step_time_s
-        return {"own_step_s": own_s, "host_bound": is_host_bound(own_s, declared_s)}
+        """What a cell declared, ``slowest_step_s``, its ``own_step_s`` and ``host_bound``.
+
+        None where it declares no step time, or where none is known.
+        """
+        own_s, declared_s = self.step_s(folder), slowest_step_s(folder)
+        return {"own_step_s": own_s, "slowest_step_s": declared_s, "host_bound": is_host_bound(own_s, declared_s)}
+
+
+def slowest_step_s(folder: CellFolder) -> float | None:
+    """What a step is declared to take without communication, at the median: where step times differ, that of the node
+    that is slowest in the step. None where none is declared, or where a trace says it."""
+    config: JsonObject = folder.cell.config
+    times = recorded_step_times(mapping_at(config, "compute")).drawn(setting_of(config).nodes)
+    return None if times is None else median_slowest_s(times)
 
 
 def is_host_bound(own_step_s: float | None, declared_s: float | None) -> bool | None:
@@ -81,12 +94,12 @@ def host_bound_note(rows: Sequence[Mapping[Any, Any]]) -> str | None:
     """What must be said of host-bound cells wherever they are shown; None where there are none.
 
     Args:
-        rows: of all cells that are shown, with ``host_bound``, ``own_step_s`` and ``step_time_s``.
+        rows: of all cells that are shown, with ``host_bound``, ``own_step_s`` and ``slowest_step_s``.
     """
     bound = [row for row in rows if row.get("host_bound") is True]
     if not bound:
         return None
-    beyond = [row["own_step_s"] / row["step_time_s"] - 1 for row in bound]
+    beyond = [row["own_step_s"] / row["slowest_step_s"] - 1 for row in bound]
     longer = f"{100 * statistics.median(beyond):.0f} % (median), {100 * max(beyond):.0f} % at most"
     return (
         f"{HOST_BOUND_MARK} Host-bound: {len(bound)} of {len(rows)} cells, whose step takes longer on this machine "

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from pydantic import ValidationError
 
 from bwbench.base.plain_data import mapping_at
-from bwbench.base.units import DURATION
+from bwbench.base.step_time import StepTime, recorded_step_times
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary
+from bwbench.results.analysis.cells import setting_of
 from bwbench.results.analysis.targets import meets_all, targets_of
 from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise
 
@@ -162,8 +163,9 @@ def _of_the_clock(status: Status, cell: CellFolder) -> Iterator[str]:
         parts_s = spent_s + (status.overhead_s or 0.0)
         if _differ(parts_s, status.wall_s or 0.0):
             yield f"wall_s is {status.wall_s:.6g}, its parts (with overhead_s) are {parts_s:.6g}"
-    declared = mapping_at(cell.cell.config, "compute").get("step_time")
-    if declared is not None and clock_s < OF_A_STEP * steps * (declared_s := DURATION.parse(str(declared))):
+    declared = recorded_step_times(mapping_at(cell.cell.config, "compute")).of_nodes(setting_of(cell.cell.config).nodes)
+    constant = [one.mean_s for one in declared if isinstance(one, StepTime) and not one.is_drawn]
+    if constant and clock_s < OF_A_STEP * steps * (declared_s := max(constant)):
         yield f"training_clock_s is {clock_s:.6g}, {steps} steps of {declared_s:g} s take longer"
 
 

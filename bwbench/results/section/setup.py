@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from bwbench.base.plain_data import mapping_at
+from bwbench.base.step_time import recorded_step_times
 from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
 from bwbench.results.analysis.caveats import composed_errors, machines_of
@@ -68,8 +70,8 @@ def _clock(folders: Sequence[CellFolder]) -> Iterable[Phrase]:
     every = sorted({str(value_at(f.cell.config, "evaluate.every") or "") for f in folders} - {""})
     if every:
         yield phrase("It is taken every ", joined([(Number("evaluated every", text),) for text in every], " or "), ".")
-    padded = {value_at(f.cell.config, "compute.step_time") for f in folders}
-    durations = sorted(str(text) for text in padded if text)
+    padded = {str(recorded_step_times(mapping_at(f.cell.config, "compute"))) for f in folders}
+    durations = sorted(padded - {""})
     if durations:
         stated = joined([(Number("step time", text),) for text in durations], " or ")
         yield phrase("The computing of a step is padded to ", stated, ", so that nodes that share cores are alike.")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from bwbench.base.plain_data import mapping_at
+from bwbench.base.step_time import recorded_step_times
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING
 from bwbench.results.analysis.caveats import (
@@ -92,7 +94,7 @@ def _shared_cores(done: Sequence[CellFolder]) -> Iterator[Phrase]:
     nodes = max((setting_of(folder.cell.config).nodes for folder in local), default=1)
     if cores and nodes > min(cores):
         text = phrase(Number("most nodes", str(nodes)), " nodes shared ", Number("fewest cores", str(min(cores))))
-        padded = all(value_at(folder.cell.config, "compute.step_time") for folder in local)
+        padded = all(str(recorded_step_times(mapping_at(folder.cell.config, "compute"))) for folder in local)
         how = "; steps are padded to a declared time for that reason." if padded else ", and steps are not padded."
         yield phrase(text, " cores of one host", how)
 

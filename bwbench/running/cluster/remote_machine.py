@@ -21,6 +21,8 @@ from typing import Any, TypedDict
 
 from bwbench.base.errors import BwbenchError, CellTakenError, UnfitMachineError
 from bwbench.base.registry import DATASETS
+from bwbench.base.step_time import StepTimeTrace
+from bwbench.experiment.config.step_trace import freeze_compute
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell, plugins_named
 from bwbench.experiment.plan.composing import Way
@@ -69,6 +71,7 @@ def describe_here(marker: str, token: str, cells: Sequence[JsonObject]) -> Machi
         try:
             cell = Cell.from_json(content, _plugins_of(content))
             freeze_link(cell.config.link, Path("/"))
+            freeze_compute(cell.config.compute, Path("/"))
             missing = cell.config.dataset.source.build(DATASETS).missing(data_folder())
             problems += [] if missing is None else [str(missing)]
         except (BwbenchError, OSError) as error:
@@ -83,7 +86,8 @@ def representatives(cells: Iterable[Cell]) -> list[JsonObject]:
         config = cell.config
         traces = (config.link.trace, *(override.trace for override in config.link.overrides.values()))
         link = config.link.model_dump_json() if any(trace is not None for trace in traces) else ""
-        found.setdefault((config.dataset.source.name, config.plugins, link), cell)
+        played = tuple(one for one in config.compute.declared if isinstance(one, StepTimeTrace))
+        found.setdefault((config.dataset.source.name, config.plugins, link, played), cell)
     return [cell.to_json() for cell in found.values()]
 
 

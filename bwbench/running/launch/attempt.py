@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from bwbench.base.errors import RecordError
+from bwbench.base.step_time import AnyStepTime, StepTime
+from bwbench.experiment.config import CellConfig
+from bwbench.experiment.config.step_trace import asked_of
 from bwbench.experiment.plan.cell import Cell
 from bwbench.methods.roles import HEADROOM
 from bwbench.network.link import Link
@@ -32,11 +36,12 @@ from bwbench.records.schema import (
     Measurement,
     Resumed,
     Status,
+    Step,
     TrialSummary,
     Wire,
     WireTraffic,
 )
-from bwbench.results.analysis.trial import summarise
+from bwbench.results.analysis.trial import EventsByRank, summarise
 
 # A cell that ended like this may be run again, and then need not begin at step 0. Others are done, or would end alike.
 KEPT_AFTER = ("interrupted", "timeout", "failed")
@@ -51,6 +56,7 @@ MOST_LOST_SHARE = 1e-3  # of all frames: what the machine itself may lose beside
 # anybody has asked to stop, which takes 100 B with TCP's acknowledgements, and the barrier of an evaluation, 200 B for
 # each doubling of the nodes; and some more where training begins and ends. What is beyond that went round the link.
 MOST_CONTROL_BYTES_A_STEP, MOST_CONTROL_BYTES_BESIDE = 1_000, 20_000
+MOST_LATE_SHARE = 0.05  # of steps whose times are drawn or follow a trace: those that compute for longer than asked
 LOG_TAIL_LINES, LOG_TAIL_BYTES = 15, 16384
 FRAMES_FOR_A_P99 = 1000  # of lateness: where there are enough of them for a 99th percentile to mean something
 
@@ -136,14 +142,14 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
     folder, wall_s = CellFolder(attempt.parent), resumption.wall_s
     config = cell.config.model_dump(mode="json", by_alias=True)
     try:
-        summary = summarise(folder.events(), config, link.wire)
+        events = folder.events()
+        summary = summarise(events, config, link.wire)
     except RecordError as error:  # a damaged disk: how it ended is recorded all the same, the rest is not known
         ended = "failed" if outcome.status == "done" else outcome.status
+        events = {}
         summary, outcome = TrialSummary(), LaunchOutcome(ended, f"{outcome.reason}; {error}")
-    declared_s = cell.config.compute.step_time_s
-    if outcome.status == "done" and declared_s is not None and (summary.compute_median_s or 0.0) > declared_s:
-        reason = f"a step computes for {summary.compute_median_s:.3g} s, longer than the declared step_time"
-        outcome = LaunchOutcome("invalid", f"{reason}; declare more, or let nothing else run here")
+    if outcome.status == "done" and (exceeded := longer_than_asked(cell.config, events)):
+        outcome = LaunchOutcome("invalid", f"{exceeded}; declare more, or let nothing else run here")
     may_go_round = cell.role == HEADROOM  # waits at barriers in every step; its averages go off the clock
     if outcome.status == "done" and not may_go_round and (escaped := went_round(link.wire, cell.config.nodes)):
         outcome = LaunchOutcome("invalid", escaped)
@@ -161,6 +167,37 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
         overhead_s=None if trained_s is None else wall_s - trained_s - (summary.evaluation_s or 0.0),
         **dict(summary),
     )
+
+
+def longer_than_asked(config: CellConfig, events: EventsByRank) -> str | None:
+    """Why steps have not been as long as their ``step_time``, because computing took longer; None where they have been.
+
+    Nodes of which the same is asked are judged together. Where each step is asked for the same time, their median says
+    it: half of the steps may be late. Where times are drawn, or follow a trace, hardly any may be: what is cut off are
+    the short ones, and the mean is then no longer what was declared.
+    """
+    nodes: dict[AnyStepTime, list[int]] = {}
+    for rank in events:
+        if (declared := config.compute.step_time_of(rank)) is not None:
+            nodes.setdefault(declared, []).append(rank)
+    for declared, ranks in nodes.items():
+        booked = [(rank, step) for rank in ranks for step in events[rank] if isinstance(step, Step) and step.ledger]
+        computed_s = [step.ledger.compute_s for _, step in booked if step.ledger]
+        who = "" if len(nodes) == 1 else f" on node {', '.join(map(str, sorted(ranks)))}"
+        if isinstance(declared, StepTime) and not declared.is_drawn:
+            if computed_s and (median_s := statistics.median(computed_s)) > declared.mean_s:
+                return f"a step computes for {median_s:.3g} s{who}, longer than the declared step_time"
+            continue
+        asked = {rank: asked_of(config, rank) for rank in ranks}
+        late = sum(
+            spent_s > asked_s(step.step, step.clock_s - step.duration_s)
+            for (rank, step), spent_s in zip(booked, computed_s, strict=True)
+            if (asked_s := asked[rank]) is not None
+        )
+        if late > MOST_LATE_SHARE * len(booked):
+            share = f"{100 * late / len(booked):.3g} % of the steps compute for longer than their step_time{who}"
+            return f"{share}, {declared} (at most {100 * MOST_LATE_SHARE:g} % may)"
+    return None
 
 
 class LinkFile:

@@ -164,7 +164,8 @@ class Stalls:
 
     Args:
         num_ranks: of the group.
-        pause_s: how long a rank may rightly do nothing: the time that steps are padded to.
+        pause_s: how long a rank may rightly do nothing: the time that steps are padded to, all of those between two
+            exchanges.
     """
 
     def __init__(self, num_ranks: int, pause_s: float = 0.0) -> None:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from bwbench.base.registry import ALGORITHMS
 from bwbench.base.start_module import module_command
+from bwbench.experiment.config.experiment import longest_period
+from bwbench.experiment.config.step_trace import longest_asked_s
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.given_cell import planned_environment
 from bwbench.network.namespaces.addresses import CONTROL_INTERFACE, TORCH_PORT, control_address
@@ -66,7 +69,8 @@ class LocalLauncher:
         self._dilation = cell.config.dilation
         self._slow = max(1.0, self._dilation)  # what takes longer to be seen
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
-        self._stalls = Stalls(self._num_ranks, (cell.config.compute.step_time_s or 0.0) * self._dilation)
+        quiet_steps = longest_period(cell.config.algorithm.build(ALGORITHMS))  # one node pads, and the others wait
+        self._stalls = Stalls(self._num_ranks, longest_asked_s(cell.config.compute, quiet_steps) * self._dilation)
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.

@@ -177,7 +177,7 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
         update={
             "link": UNSHAPED,
             "launcher": "local",
-            "compute": config.compute.model_copy(update={"step_time_s": None}),
+            "compute": config.compute.model_copy(update={"step_time": None, "overrides": {}}),
             "dilation": 1.0,
             "limit": config.limit.model_copy(update={"time_s": None}),  # samples count, on whatever machine
             "target": middle_target(config),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from bwbench.base import emulated_time
+from bwbench.experiment.config.step_trace import Asked
 from bwbench.methods.algorithms import ExchangeReport
 from bwbench.records.schema import LedgerParts
 from bwbench.training.loop.clock import TrainingClock
@@ -75,11 +76,19 @@ class Pacer:
     There, and not at the end of the step: gradients then appear at the same pace as on the slower device that is
     imitated, and communication overlaps with the backward pass as it would there. What backward and optimizer will
     take is the median of the steps before.
+
+    Args:
+        asked: what each step shall take, in training seconds; None pads nothing.
     """
 
-    def __init__(self, step_time_s: float | None) -> None:
-        self._step_time_s = step_time_s
+    def __init__(self, asked: Asked | None) -> None:
+        self._asked = asked
+        self._step_time_s: float | None = None  # of this step
         self._tails_s: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+
+    def begin_step(self, number: int, clock_s: float) -> None:
+        """A step begins at this training second, whose time is now asked for."""
+        self._step_time_s = None if self._asked is None else self._asked(number, clock_s)
 
     def observe(self, tail_s: float) -> None:
         """Take in what a step computed after its padding: backward and optimizer, without any waiting."""
@@ -134,6 +143,7 @@ class Stepper:
         accumulate = trial.config.accumulate
         begin_mono_s = emulated_time.monotonic()
         ledger = StepLedger(trial.clock)
+        self._pacer.begin_step(number, ledger.begin_s)
         last_step = method.agreement_step(number)
         self._control.begin_step(number, last_step)
         if stop is not None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
+from bwbench.experiment.config.step_trace import asked_of
 from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import End, LedgerParts, Resume, Step, finite
@@ -45,6 +46,7 @@ class TrainingLoop:
 
     def run(self) -> None:
         """Train until the target, a limit or divergence; everything is recorded when this returns."""
+        asked = asked_of(self._trial.config, self._control.rank)  # raises before anybody waits for anybody
         self._channel.phase("ready")
         self._warm_up()
         resumed = self._checkpoints.resumed() if self._checkpoints is not None else None
@@ -53,7 +55,7 @@ class TrainingLoop:
             stop = self._begin()
         else:
             self._go_on(*resumed)
-        pacer = Pacer(self._trial.config.compute.step_time_s)
+        pacer = Pacer(asked)
         pacer.observe(self._plain_backward_s)
         stop = self._train(Stepper(self._trial, self._feed, pacer), stop)
         with self._clock.held():

@@ -93,6 +93,20 @@ def test_a_timing_run_is_short_and_covers_all_phases(load) -> None:
         assert (config.optimizer.options.lr < cell.config.optimizer.options.lr) == hurried
 
 
+def test_a_timing_run_has_enough_steps_for_the_mean_of_drawn_times(load) -> None:
+    def steps(*overrides: str) -> int:
+        config = parts_of(build_plan(load("", *overrides)).cells[0]).timing.config
+        return config.limit.samples // config.global_batch
+
+    drawn = "compute.step_time={mean: 60 ms, spread: 30 %}"
+    assert steps("compute.step_time=60 ms") == 66
+    assert steps(drawn) == 102 and steps("compute.step_time={mean: 60 ms, spread: 10 %}") == 66
+    assert steps("compute.step_time=60 ms", "compute.overrides={1: {step_time: {mean: 60 ms, spread: 30 %}}}") == 102
+    cell = build_plan(load("", drawn)).cells[0]
+    assert parts_of(cell).convergence.id == parts_of(build_plan(load()).cells[0]).convergence.id
+    assert runs_whole_anyway(build_plan(load("", drawn, "limit.samples=5000")).cells[0].config)
+
+
 def test_what_the_convergence_run_does_not_depend_on(load) -> None:
     """Neither link, nor declared step time, nor a limit of the training clock, which is another one there."""
     plain = parts_of(build_plan(load()).cells[0]).convergence

@@ -14,7 +14,7 @@ from bwbench.experiment.config import CellConfig, load_experiment
 from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
-from bwbench.experiment.plan.estimate import Sending, estimate, num_evaluations, num_tests, traffic_of
+from bwbench.experiment.plan.estimate import Sending, estimate, num_evaluations, num_tests, sending_of, traffic_of
 from bwbench.methods.traffic import Traffic, transfer_time_s
 from bwbench.network.link import UNSHAPED, Link
 
@@ -103,6 +103,26 @@ def test_steps_padding_contention_and_limits(tmp_path: Path) -> None:
     accumulated = estimate(config(tmp_path, "accumulate=5"), known, none, num_cores=8)
     assert accumulated.compute_s == pytest.approx(0.05) and accumulated.steps == 20
     assert estimate(config(tmp_path, "limit.time=0.5 s"), known, none, num_cores=8).predicted_s == 0.5
+
+
+def test_who_waits_for_the_slowest_node_and_who_does_not(tmp_path: Path) -> None:
+    known = Description(S // 4, SHAPES, 0.001)
+
+    def step_s(*overrides: str) -> float:
+        cell = config(tmp_path, "link=unshaped", "evaluate.every=128000 samples", "limit.samples=128000", *overrides)
+        return estimate(cell, known, sending_of(cell, SHAPES), num_cores=8).compute_s
+
+    drawn, slow = "compute.step_time={mean: 100 ms, spread: 30 %}", "compute.overrides={2: {step_time: 200 ms}}"
+    every, rounds, never = (
+        [f"algorithm={name}" for name in names]
+        for names in (("ring", "ddp", "no-communication"), ("{local-sgd: {period: 16}}",), ("async",))
+    )
+    assert [step_s(drawn, name) for name in every] == pytest.approx([0.1324] * 3, rel=0.01)
+    assert [step_s(drawn, name) for name in rounds] == pytest.approx([0.1079], rel=0.01)
+    assert [step_s(drawn, name) for name in never] == pytest.approx([0.101], rel=0.01)
+    assert step_s(drawn, "algorithm=single") == pytest.approx(0.1)
+    for name in (*every, *rounds, *never):  # whoever is slow in every step is waited for in the end
+        assert step_s("compute.step_time=100 ms", slow, name) == 0.2
 
 
 def test_a_curve_of_the_test_split_is_an_evaluation_each_time(tmp_path: Path) -> None:

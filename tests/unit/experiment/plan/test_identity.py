@@ -9,7 +9,14 @@ from pydantic import BaseModel
 
 from bwbench.base import registry
 from bwbench.base.plain_data import mapping_at
-from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
+from bwbench.experiment.config.cell_config import (
+    CellConfig,
+    ComputeConfig,
+    EvaluateConfig,
+    LimitConfig,
+    NodeCompute,
+    TargetConfig,
+)
 from bwbench.experiment.config.matrix import COMPONENT_KEYS
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
@@ -86,6 +93,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "evaluate": EvaluateConfig,
     "limit": LimitConfig,
     "target": TargetConfig,
+    "compute.overrides.*": NodeCompute,
     "link": Link,
     "link.tcp": TcpSettings,
     "link.overrides.*": NodeOverride,
@@ -95,7 +103,11 @@ SECTIONS: dict[str, type[BaseModel]] = {
 }
 KINDS = {**COMPONENT_KEYS, "partition": registry.PARTITIONS}
 NOT_HASHED = {"hosts", "virtual"}  # where a cell runs
-REQUIRED = {"link.outages.*": {"at", "duration"}, "link.trace.up": {"file"}}  # without a default: hashed as they are
+REQUIRED = {
+    "compute.overrides.*": {"step_time"},
+    "link.outages.*": {"at", "duration"},
+    "link.trace.up": {"file"},
+}  # without a default: hashed as they are
 
 
 def config(**changes: object) -> CellConfig:

@@ -114,3 +114,17 @@ def test_one_node_alone_joins_the_cells_that_compute_as_it_does(tmp_path: Path) 
     assert [len(group.folders) for group in groups] == [3, 3]
     (across,) = group_cells(cells, {"nodes"})
     assert len(across.folders) == 6
+
+
+def test_step_times_that_are_drawn_or_differ_are_named_in_words_and_one_node_alone_joins_them(tmp_path: Path) -> None:
+    def computing(**compute: object) -> Study:
+        return quick(extra={"compute": {"threads": 1, "step_time": "60 ms", **compute}})
+
+    drawn = computing(step_time={"mean": "60 ms", "spread": 0.2})
+    slow = quick(arms=("ring",), extra=computing(overrides={"2": {"step_time": "120 ms"}}).extra)
+    found = group_cells(folders(tmp_path, computing(), drawn, slow))
+    assert sorted(group.words for group in found) == [
+        "compute step time 60 ms", "compute step time 60 ms ± 20 %", "compute step time 60 ms, node 2: 120 ms",
+    ]  # fmt: skip
+    for group in found:
+        assert "single" in {folder.cell.arm for folder in group.folders}

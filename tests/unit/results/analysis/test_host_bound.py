@@ -16,7 +16,7 @@ from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note, is_ho
 RESULTS = Path(__file__).parents[4] / "results"
 
 
-def with_steps(folder: Path, step_time: str | None, step_s: float, compute_s: float = 0.01) -> CellFolder:
+def with_steps(folder: Path, step_time: object, step_s: float, compute_s: float = 0.01) -> CellFolder:
     """The cell with a declared step, and with what its steps took."""
     cell, status = read_json(folder / "cell.json"), read_json(folder / "status.json")
     cell["config"]["compute"] = {"threads": 1, "step_time": step_time}
@@ -33,7 +33,7 @@ def cells(tmp_path: Path):
     folders = write_study(tmp_path, Study(arms=("single", "no-communication", "ring"), repeats=1))
     by_arm = {CellFolder(folder).cell.arm: folder for folder in folders}
 
-    def cells(free_s: float, step_time: str | None = "40 ms", compute_s: float = 0.01) -> dict[str, CellFolder]:
+    def cells(free_s: float, step_time: object = "40 ms", compute_s: float = 0.01) -> dict[str, CellFolder]:
         steps = {"single": 0.0403, "no-communication": free_s, "ring": 0.5}
         found = {arm: with_steps(by_arm[arm], step_time, step_s, compute_s) for arm, step_s in steps.items()}
         by_arm.update({arm: folder.path for arm, folder in found.items()})
@@ -46,17 +46,19 @@ def cells(tmp_path: Path):
 def test_a_cell_is_bound_where_nobody_communicates_and_steps_are_longer_than_declared(cells, free_s, bound) -> None:
     found = cells(free_s)
     own = OwnSteps.of(found.values())
-    assert own.row(found["ring"]) == {"own_step_s": free_s, "host_bound": bound}
+    assert own.row(found["ring"]) == {"own_step_s": free_s, "slowest_step_s": 0.04, "host_bound": bound}
     assert own.row(found["no-communication"])["host_bound"] is bound
-    assert own.row(found["single"]) == {"own_step_s": 0.0403, "host_bound": False}  # alone on the machine
+    alone = {"own_step_s": 0.0403, "slowest_step_s": 0.04, "host_bound": False}
+    assert own.row(found["single"]) == alone  # on the machine
 
 
 def test_without_such_cells_only_computing_beyond_the_declared_step_tells(cells) -> None:
     found = cells(0.048)
     alone = OwnSteps.of([found["ring"]])
-    assert alone.row(found["ring"]) == {"own_step_s": None, "host_bound": None}
+    assert alone.row(found["ring"]) == {"own_step_s": None, "slowest_step_s": 0.04, "host_bound": None}
     late = cells(0.048, compute_s=0.05)
-    assert OwnSteps.of([late["ring"]]).row(late["ring"]) == {"own_step_s": 0.05, "host_bound": True}
+    row = OwnSteps.of([late["ring"]]).row(late["ring"])
+    assert row == {"own_step_s": 0.05, "slowest_step_s": 0.04, "host_bound": True}
 
 
 def test_other_work_or_another_machine_tells_nothing(cells) -> None:
@@ -70,6 +72,20 @@ def test_where_no_step_is_declared_none_is_exceeded(cells) -> None:
     found = cells(0.048, step_time=None)
     assert OwnSteps.of(found.values()).row(found["ring"])["host_bound"] is None
     assert is_host_bound(None, 0.04) is None
+
+
+@pytest.mark.parametrize(("free_s", "bound"), [(0.0516, False), (0.0540, True)])
+def test_where_steps_are_drawn_the_slowest_node_is_what_nobody_can_be_faster_than(cells, free_s, bound) -> None:
+    """Of four nodes of 40 ms ± 30 % the slowest takes 51.5 ms or less in half of the steps."""
+    found = cells(free_s, {"mean": "40 ms", "spread": 0.3})
+    row = OwnSteps.of(found.values()).row(found["ring"])
+    assert row["slowest_step_s"] == pytest.approx(0.0517, rel=0.01) and row["host_bound"] is bound
+    assert OwnSteps.of(found.values()).row(found["single"])["slowest_step_s"] == pytest.approx(0.04, rel=0.05)
+
+
+def test_what_a_trace_asks_for_is_in_no_record(cells) -> None:
+    found = cells(0.05, {"trace": "/a/laptop.csv", "sha256": "0" * 64})
+    assert OwnSteps.of(found.values()).row(found["ring"])["host_bound"] is None
 
 
 def test_what_is_said_of_them(cells) -> None:

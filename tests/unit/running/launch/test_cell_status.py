@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from bwbench.experiment.config import CellConfig
 from bwbench.experiment.config.resolve import resolve
 from bwbench.experiment.plan.cell import Cell
-from bwbench.records.schema import LinkRecord, Wire
+from bwbench.records.schema import Event, LedgerParts, LinkRecord, Step, Wire
 from bwbench.running.launch.attempt import (
     MOST_CONTROL_BYTES_A_STEP,
     MOST_CONTROL_BYTES_BESIDE,
     LaunchOutcome,
     Resumption,
     cell_status,
+    longer_than_asked,
     went_round,
 )
 
@@ -45,3 +47,53 @@ def test_what_goes_round_the_link_is_allowed_by_node_and_step() -> None:
 @pytest.mark.parametrize("wire", [None, Wire(steps=10), Wire()])
 def test_what_was_not_counted_is_not_judged(wire: Wire | None) -> None:
     assert went_round(wire, 2) is None
+
+
+def config_of(compute: dict[str, object]) -> CellConfig:
+    content = {"nodes": 2, "link": "unshaped", "model": "logistic", "dataset": "digits", "algorithm": "ring"}
+    config = resolve({**content, "optimizer": {"sgd": {"lr": 0.1}}, "compute": compute}, (), Path("/")).config
+    assert config is not None
+    return config
+
+
+def events_of(*computed_s: float) -> dict[int, list[Event]]:
+    """A hundred steps of each rank, which compute for so long."""
+    steps = range(1, 101)
+    return {
+        rank: [Step(step=n, samples=n, clock_s=n, duration_s=0.1, ledger=LedgerParts(compute_s=seconds)) for n in steps]
+        for rank, seconds in enumerate(computed_s)
+    }
+
+
+DRAWN = {"mean": "60 ms", "spread": "30 %"}
+SLOW = {"1": {"step_time": "120 ms"}}
+
+
+@pytest.mark.parametrize(
+    ("compute", "computed_s", "said"),
+    [
+        ({}, (9.0, 9.0), None),
+        ({"step_time": "60 ms"}, (0.05, 0.05), None),
+        ({"step_time": "60 ms"}, (0.07, 0.07), "a step computes for 0.07 s, longer than the declared step_time"),
+        ({"step_time": "60 ms", "overrides": SLOW}, (0.05, 0.11), None),
+        ({"step_time": "60 ms", "overrides": SLOW}, (0.07, 0.11), "on node 0, longer than"),
+        ({"step_time": "60 ms", "overrides": SLOW}, (0.05, 0.13), "on node 1, longer than"),
+        ({"step_time": DRAWN}, (0.03, 0.03), None),
+        ({"step_time": DRAWN}, (0.05, 0.05), "% of the steps compute for longer than their step_time, 60 ms ± 30 %"),
+        ({"step_time": "1 s", "overrides": {"1": {"step_time": DRAWN}}}, (0.05, 0.05), "on node 1, 60 ms ± 30 %"),
+    ],
+)
+def test_steps_are_judged_by_what_was_asked_of_their_node(
+    compute: dict[str, object], computed_s: tuple[float, float], said: str | None
+) -> None:
+    found = longer_than_asked(config_of(compute), events_of(*computed_s))
+    assert found is None if said is None else found is not None and said in found
+
+
+def test_a_trace_is_judged_at_the_second_in_which_a_step_begins(tmp_path: Path) -> None:
+    file = tmp_path / "hot.csv"
+    file.write_text("time_s,step_time_ms\n0,40\n89.95,100\n")  # the last eleven of a hundred steps begin in the heat
+    config = config_of({"step_time": {"trace": str(file)}})
+    assert longer_than_asked(config, events_of(0.03, 0.03)) is None
+    found = longer_than_asked(config, events_of(0.05, 0.05))
+    assert found is not None and found.startswith("90 % of the steps")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.training.loop import clock as clock_module
+from bwbench.base import emulated_time
 from bwbench.training.loop.clock import TrainingClock
 
 
@@ -16,7 +16,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch):
     fake = Time()
-    monkeypatch.setattr(clock_module, "time", fake)
+    monkeypatch.setattr(emulated_time, "time", fake)
     return fake
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.registry import ALGORITHMS
+from bwbench.base.step_time import StepTime
 from bwbench.experiment.config import CellConfig
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.config.resolve import resolve
@@ -164,6 +165,21 @@ def test_the_clock_goes_on_and_what_was_lost_does_not_count(ring: Path) -> None:
         assert end["evaluation_s"] == pytest.approx(spent_s)
         off_s = sum(abs(step["duration_s"] - sum(step["ledger"].values())) for step in steps)
         assert end["ledger_error"] == pytest.approx(off_s / sum(step["duration_s"] for step in steps), abs=1e-5)
+
+
+def test_steps_after_a_checkpoint_are_asked_for_what_they_would_have_been(tmp_path: Path) -> None:
+    """What is drawn for a step depends on its number, which goes on; so it is padded alike."""
+    config = config_of("ring", compute={"step_time": {"mean": "20 ms", "spread": "60 %"}})
+    train(config, tmp_path / "attempt-1")
+    resume(config, tmp_path)
+    assert_alike(tmp_path)
+    for rank in range(NUM_RANKS):
+        again = events(tmp_path, 2, rank, "step")[CHECKPOINT:]
+        for step in again:
+            asked_s = StepTime(0.02, 0.6).drawn_s(config.seed, rank, step["step"])
+            ledger = step["ledger"]
+            spent_s = ledger["pad_s"] + ledger["compute_s"]
+            assert spent_s > 0.7 * asked_s - 0.002, "a busy machine makes steps longer, not shorter"
 
 
 def test_a_newer_checkpoint_replaces_the_one_that_training_went_on_from(tmp_path: Path) -> None:
