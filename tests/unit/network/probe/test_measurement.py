@@ -234,3 +234,5 @@ def test_probing_in_slow_motion_takes_hardly_longer(dilation: float) -> None:
     assert 0.4 <= flow.duration_s <= 2.0
     assert probe_plan.num_pings(asked) * asked.rtt_s <= max(probe_plan.LONG_PINGS_S, 6 * asked.rtt_s)
     assert 6 <= probe_plan.num_pings(asked) <= 20
+    shaky = Link.model_validate({"bandwidth": "100 Mbit/s", "jitter": "3 ms"}).dilated(dilation)
+    assert probe_plan.rate_flows(shaky, 2)[0].duration_s >= 100 * shaky.jitter_s
