@@ -4,12 +4,13 @@ The limit is what a ring could do at best: ``2(N-1)/N * S/B`` with B = rate x 14
 Ours and gloo take turns, so that a disturbance of the machine meets all; OpenMPI follows in processes of its own, where
 it is installed. The slowest rank counts. Small payloads are there for their latency: six rounds or two.
 
-With --rate it is one payload on one link of a given queue, congestion control and number of nodes, with our ring as it
-is told of its link and without: what queue, TCP and pacing make of an exchange (docs/links.md).
+With --rate it is one payload on one link of a given latency, queue, congestion control and number of nodes, with our
+ring as it is told of its link and without: what queue, TCP and pacing make of an exchange (docs/links.md). --dilation
+has it in slow motion, with the times of the link that was asked: more nodes and faster links (docs/slow-motion.md).
 
 Usage: python benchmarks/collectives.py [--json FILE] [--quick]
        python benchmarks/collectives.py --rate '100 Mbit/s' [--payload 364000] [--queue '1 bdp'] [--control reno]
-                                        [--nodes 8] [--runs 15]
+                                        [--nodes 8] [--runs 15] [--latency '2.5 ms'] [--dilation 4]
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives_parts import mpi, ranks
-from collectives_parts.setting import NODES, limit_s, link_of, payload_of_about
+from collectives_parts.setting import LATENCY, NODES, limit_s, link_of, payload_of_about
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.network.link import Link
@@ -33,18 +34,28 @@ SMALL_BYTES = (1_000, 8_000, 64_000)
 
 
 def measure(
-    link: Link, num_nodes: int, payloads: Sequence[int], collectives: Sequence[str], runs: int, with_mpi: bool
+    link: Link,
+    num_nodes: int,
+    payloads: Sequence[int],
+    collectives: Sequence[str],
+    runs: int,
+    with_mpi: bool,
+    dilation: float = 1.0,
 ) -> list[dict[str, Any]]:
     """Rows for every payload and collective on one link."""
     rate_bps = link.base.up_bps
-    with tempfile.TemporaryDirectory() as folder, open_network(link, num_nodes, control_path=True) as network:
-        times = ranks.times_of(network, collectives, payloads, runs, link, Path(folder))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_network(link, num_nodes, control_path=True, dilation=dilation) as network,
+    ):
+        times = ranks.times_of(network, collectives, payloads, runs, link, Path(folder), dilation)
         if with_mpi:
             times |= mpi.times_of(network, payloads, runs, Path(folder))
         setting = {
             "backend": network.backend,
             "nodes": num_nodes,
             "queue": str(link.queue),
+            "dilation": dilation,
             "congestion_control": network.applied["tcp"]["tcp_congestion_control"],
         }
     rows = []
@@ -66,6 +77,7 @@ def line(row: dict[str, Any]) -> str:
         f"median {row['median_s']:.4f} s ({min(row['runs_s']):.4f} to {max(row['runs_s']):.4f})  "
         f"limit {row['limit_s']:.4f} s  efficiency {row['efficiency']:.3f}  {row['nodes']} nodes, "
         f"queue {row['queue']}, {row['congestion_control']}"
+        + (f", dilation {row['dilation']:g}" if row["dilation"] != 1 else "")
     )
 
 
@@ -79,6 +91,8 @@ def main() -> None:
     parser.add_argument("--control", help="of --rate: cubic, reno")
     parser.add_argument("--nodes", type=int, default=NODES, help="of --rate")
     parser.add_argument("--runs", type=int, default=15, help="of --rate")
+    parser.add_argument("--latency", default=LATENCY, help="of --rate, one way")
+    parser.add_argument("--dilation", type=float, default=1.0, help="of --rate")
     options = parser.parse_args()
     rows = _of_one_link(options) if options.rate else _of_all(options)
     if options.json:
@@ -87,9 +101,11 @@ def main() -> None:
 
 
 def _of_one_link(options: argparse.Namespace) -> list[dict[str, Any]]:
-    link = link_of(options.rate, options.queue, options.control)
+    link = link_of(options.rate, options.queue, options.control, options.latency)
     names = ("ring", "ring-unpaced", "gloo")
-    found = measure(link, options.nodes, [options.payload // 4 * 4], names, options.runs, with_mpi=False)
+    found = measure(
+        link, options.nodes, [options.payload // 4 * 4], names, options.runs, with_mpi=False, dilation=options.dilation
+    )
     print(*map(line, found), sep="\n", flush=True)
     return found
 

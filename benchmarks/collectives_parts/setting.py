@@ -9,11 +9,13 @@ NODES = 4
 LATENCY = "2.5 ms"
 
 
-def link_of(rate_bps: float, queue: str | None = None, congestion_control: str | None = None) -> Link:
+def link_of(
+    rate_bps: float, queue: str | None = None, congestion_control: str | None = None, latency: str = LATENCY
+) -> Link:
     """The link that is measured on; our collectives are told of it, as they are in training. None is the default."""
     tcp = {"congestion_control": congestion_control}
     return Link.model_validate(
-        {"bandwidth": BANDWIDTH.format(rate_bps), "latency": LATENCY, "queue": queue, "tcp": tcp}
+        {"bandwidth": BANDWIDTH.format(rate_bps), "latency": latency, "queue": queue, "tcp": tcp}
     )
 
 

@@ -34,7 +34,7 @@ from bwbench.network.namespaces.backend import WireCounters
 
 __all__ = ["Network", "NodeAddresses", "NodeProcess", "open_network"]
 
-OPEN_LIMIT_S = 120.0  # 254 nodes on a busy machine take nearly a minute
+OPEN_LIMIT_S = 240.0  # 254 nodes on a busy machine take a minute
 REQUEST_LIMIT_S = 15.0
 CLOSE_LIMIT_S = 5.0
 LOOK_S = 1.0  # how often to see, while it does not answer, whether the agent is stopped

@@ -124,12 +124,14 @@ class Wiring:
             bridge = air.link_lookup(ifname=_CONTROL_BRIDGE)[0]
             air.link("set", index=bridge, state="up")
             for node, fd in enumerate(self.node_fds):
-                mac = f"02:00:00:4e:00:{node + 1:02x}"
                 end = (f"c{node}", _CONTROL_INDEX + node)
-                _add_veth(air, end, named.CONTROL_INTERFACE, mac, fd, DEFAULT_MTU, bridge)
+                _add_veth(air, end, named.CONTROL_INTERFACE, _control_mac(node), fd, DEFAULT_MTU, bridge)
                 with isolation.inside(fd, self.air_fd), IPRoute() as here:
                     index = here.link_lookup(ifname=named.CONTROL_INTERFACE)[0]
                     _bring_up(here, index, named.control_address(node))
+                    # What is looked up fills a table that all namespaces share; 33 nodes that know all others fill it.
+                    for peer in (peer for peer in range(len(self.node_fds)) if peer != node):
+                        _know(here, index, named.control_address(peer), _control_mac(peer))
 
 
 def _add_veth(
@@ -158,8 +160,16 @@ def _configure_node(node: int, num_nodes: int, largest_bytes: int | None) -> Non
             here.route("add", dst=group, oif=data, scope="link")
         for peer in range(num_nodes):
             if peer != node:  # no ARP on the shaped link: it would be delayed, lost and counted
-                peer_address = named.node_addresses(peer).data_address
-                here.neigh("add", dst=peer_address, lladdr=named.data_mac(peer), ifindex=data, state="permanent")
+                _know(here, data, named.node_addresses(peer).data_address, named.data_mac(peer))
+
+
+def _know(here: IPRoute, index: int, address: str, mac: str) -> None:
+    """Have an interface know a neighbour's MAC for good."""
+    here.neigh("add", dst=address, lladdr=mac, ifindex=index, state="permanent")
+
+
+def _control_mac(node: int) -> str:
+    return f"02:00:00:4e:00:{node + 1:02x}"
 
 
 def _bring_up(here: IPRoute, index: int, address: str) -> None:
