@@ -19,6 +19,7 @@ from bwbench.experiment.config.step_trace import read_step_trace
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
 from bwbench.network.backend_choice import relay_limit_bps
+from bwbench.network.link.dilation import cannot_dilate
 
 AUTO = "auto"
 # Of a node that shares a processor: what follows in a step on its computing (optimizer, books, waking up) and is done
@@ -66,11 +67,8 @@ def dilation_refusals(config: CellConfig) -> Iterator[str]:
         yield f"{what}, and computing that is not declared takes what it takes; declare compute.step_time"
     if not config.link.shaped and config.nodes > 1:
         yield f"{what}, and a link that is not shaped takes what it takes; give it a bandwidth, or leave dilation out"
-    if config.link.tcp.congestion_control == "bbr":
-        yield (
-            f"{what}, and bbr probes by a clock that stays the kernel's: a transfer is off by 6 % at 4 and by 23 % at "
-            "0.25; write 'link.tcp.congestion_control: cubic' or 'reno'"
-        )
+    if (reason := cannot_dilate(config.link.tcp.congestion_control)) is not None:
+        yield f"{what}, and link.tcp.congestion_control: {reason}"
     if (kept := ALGORITHMS.load(config.algorithm.name).fixed_time) is not None:
         yield f"{what}, and algorithm {config.algorithm.name!r} keeps a time of the machine: {kept}"
     if factor < 1.0 and _sends_in_background(config):

@@ -203,7 +203,9 @@ class LocalLauncher:
         self._waiting.pop("checkpoint")
         self._writing_checkpoint = True
         counters, health = self._settled_counters(), self._network.health()
-        if unfit := emulator_unfit(emulator_of(health, lateness_between(self._health["training"], health))):
+        if unfit := emulator_unfit(
+            emulator_of(health, lateness_between(self._health["training"], health)), self._dilation
+        ):
             return {"unfit": unfit}
         wire = self._wire(counters)
         played_s = (time.monotonic() - self._playing_since_mono_s) / self._dilation
