@@ -213,7 +213,7 @@ def _per_step(status: Status, num_bytes: int | None) -> float | None:
 
 def _goodput(folder: CellFolder) -> tuple[str, str]:
     """Asked and achieved goodput between neighbours before training, in Mbit/s: lowest and highest of all pairs."""
-    measured = folder.link.achieved_before if folder.link is not None else None
+    measured = folder.link.in_asked_time.achieved_before if folder.link is not None else None
     if measured is None or not measured.pairs or not (asked_bps := measured.pairs[0].asked_goodput_bps):
         return "-", "-"
     achieved = sorted((pair.achieved_goodput_bps or 0.0) / 1e6 for pair in measured.pairs)

@@ -206,6 +206,9 @@ def _link(link: LinkRecord | None, content: JsonObject) -> Iterator[str]:
         return
     reason = f" ({link.backend_reason})" if link.backend_reason else ""
     yield f"asked     {_inline(link.requested)}"
+    if link.dilation is not None:
+        text = f"made {link.dilation:g} times as slow; what was applied and measured is in the machine's time"
+        yield f"dilated   {text}"
     yield f"back end  {link.backend}{reason}"
     hosts = link.applied.hosts if link.applied is not None else ()
     for host in hosts:

@@ -44,6 +44,14 @@ class MeasuredPair(Record):
     jitter_values: Number = 0
     asked_burst: Number | None = None
 
+    def undilated(self, dilation: float) -> MeasuredPair:
+        """The same in the time of the link that was asked, of which one that is dilated was measured."""
+        rates = ("asked_bps", "asked_goodput_bps", "achieved_goodput_bps")
+        times = ("asked_rtt_s", "achieved_rtt_s", "asked_jitter_s", "achieved_jitter_s")
+        known = {name: value for name in (*rates, *times) if (value := getattr(self, name)) is not None}
+        factors = {name: dilation if name in rates else 1 / dilation for name in known}
+        return self.model_copy(update={name: value * factors[name] for name, value in known.items()})
+
 
 class ComparedClock(Record):
     """At ``mono_s`` of rank 0's clock that of ``rank`` showed ``offset_s`` more, give or take ``uncertainty_s``."""
@@ -287,6 +295,19 @@ class LinkRecord(Versioned):
     emulator: Emulator = Emulator()
     wire: Wire | None = None
     achieved_during: tuple[Measurement, ...] = ()
+
+    @property
+    def in_asked_time(self) -> LinkRecord:
+        """The same record with what was measured before and after the training in the time of ``requested``."""
+        if self.dilation is None:
+            return self
+        update = {}
+        for name in ("achieved_before", "achieved_after"):
+            found: Measurement | None = getattr(self, name)
+            if found is not None:
+                pairs = tuple(pair.undilated(self.dilation) for pair in found.pairs)
+                update[name] = found.model_copy(update={"pairs": pairs})
+        return self.model_copy(update=update)
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:

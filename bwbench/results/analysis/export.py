@@ -90,7 +90,7 @@ def _who(folder: CellFolder) -> Row:
 
 def _achieved(link: LinkRecord) -> Row:
     """Goodput and round trip, asked and measured before training: the slowest and the latest pair of neighbours."""
-    measured = link.achieved_before or Measurement()
+    measured = link.in_asked_time.achieved_before or Measurement()
     row: Row = {"link_backend": link.backend, "link_verdict": measured.verdict}
     for key, worst in (
         ("asked_goodput_bps", min), ("achieved_goodput_bps", min), ("asked_rtt_s", max), ("achieved_rtt_s", max),

@@ -222,7 +222,7 @@ def link_facts(folder: CellFolder) -> Facts | None:
     link = folder.link
     if link is None:
         return None
-    pairs = [pair for measured in link.measurements for pair in measured.pairs]
+    pairs = [pair for measured in link.in_asked_time.measurements for pair in measured.pairs]
     facts: Facts = {name: _over(pairs, name, statistics.median) for name in _MIDDLES}
     facts["worst_goodput_bps"] = _over(pairs, "achieved_goodput_bps", min)
     facts["worst_rtt_s"] = _over(pairs, "achieved_rtt_s", max)

@@ -20,6 +20,8 @@ from bwbench.records.schema import (
     Evaluation,
     LedgerParts,
     LinkRecord,
+    MeasuredPair,
+    Measurement,
     RankError,
     Start,
     Status,
@@ -207,3 +209,14 @@ def test_a_torn_last_line_is_left_out_and_another_one_is_refused(tmp_path: Path)
     with pytest.raises(RecordError, match=r"rank0\.jsonl:2: not readable as JSON"):
         read_events(path)
     assert files.read_last_events(path) == [Start(), Start()]
+
+
+def test_what_was_measured_of_a_dilated_link_is_told_in_the_time_of_the_one_that_was_asked() -> None:
+    pair = MeasuredPair(src=0, dst=1, asked_bps=2.5e6, achieved_goodput_bps=2.4e6, achieved_rtt_s=0.04, asked_loss=0.1)
+    before = Measurement(verdict="ok", pairs=(pair,))
+    found = LinkRecord(dilation=4.0, achieved_before=before).in_asked_time
+    (told,) = found.achieved_before.pairs if found.achieved_before is not None else ()
+    assert (told.asked_bps, told.achieved_goodput_bps, told.achieved_rtt_s) == (10e6, 9.6e6, 0.01)
+    assert told.asked_loss == 0.1 and told.asked_rtt_s is None and found.achieved_after is None
+    plain = LinkRecord(achieved_before=before)
+    assert plain.in_asked_time is plain
