@@ -187,6 +187,9 @@ def estimate(
 ) -> CellEstimate:
     """Put together what is known. Pure, but for ``num_cores``, which is that of this machine by default."""
     cores = num_cores or os.cpu_count() or 1
+    processes = config.nodes
+    if config.compute.virtual:  # its nodes take turns, however many processors there are
+        cores, processes = config.compute.threads, 1
     traffic = sending.traffic
     contention = max(1.0, config.nodes * config.compute.threads / cores)  # nodes that share cores take turns
     unpadded_s = description.compute_s * config.accumulate * contention
@@ -202,7 +205,7 @@ def estimate(
     every_step_s = whole_s if sending.warm_up_steps else communication_s if sending.rounds_per_step >= 1 else 0.0
     warming_up_s = WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s
     # Until all workers can begin: they share the processors, each of them uses one.
-    start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, config.nodes / cores)
+    start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, processes / cores)
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
     return CellEstimate(
         num_parameters=description.num_parameters,
