@@ -11,7 +11,7 @@ from tests.e2e.program import TINY, family, run, start, status_of, wait_for
 
 VIRTUAL = TINY.replace("link: {bandwidth: 100 Mbit/s, latency: 1 ms}", "link: unshaped\ncompute: {virtual: true}")
 ENDLESS = VIRTUAL.replace("{samples: 1280}", "{samples: 100000000}").replace("640 samples", "1000000 samples")
-STEPS = 2000
+STEPS = 600
 PROCESS = "bwbench.training.loop.virtual_worker"
 
 
