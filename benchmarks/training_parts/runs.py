@@ -122,3 +122,25 @@ class Silent:
 
     def cell_event(self, cell: Cell, rank: int, event: dict[str, Any]) -> None:
         """Nothing."""
+
+
+class SilentSweep(Silent):
+    """Shows nothing of a sweep either."""
+
+    def cell_started(self, item: PlannedCell, number: int, total: int) -> None:
+        """Nothing."""
+
+    def cell_finished(self, item: PlannedCell, status: Status) -> None:
+        """Nothing."""
+
+    def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
+        """Nothing."""
+
+    def cell_skipped(self, item: PlannedCell, why: str) -> None:
+        """Nothing."""
+
+    def waiting(self, items: Sequence[PlannedCell]) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""

@@ -31,7 +31,8 @@ from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Notifier, Tally, TimeLeft
 from bwbench.running.sweep.rounds import in_rounds
-from bwbench.running.sweep.scheduler import Scheduler, ThisMachine
+from bwbench.running.sweep.scheduler import Scheduler
+from bwbench.running.sweep.this_machine import ThisMachine
 from bwbench.training.datasets.dataset import data_folder
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def _run_cells(
     with (LiveProgress if sys.stderr.isatty() else PlainProgress)(left, total) as progress:
         account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
         if elsewhere is None:
-            Scheduler(ThisMachine(), account, predicted_s).work_through(ordered)
+            with contextlib.closing(ThisMachine()) as here:
+                Scheduler(here, account, predicted_s).work_through(ordered)
         elif sweep.todo:
             with elsewhere.executor(sweep) as executor:
                 Scheduler(executor, account, predicted_s).work_through(ordered)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from bwbench.base.errors import UnfitMachineError
 from bwbench.running.launch.liveness import is_stopped
@@ -71,6 +71,9 @@ class Holder:
         return f"{who}, which is stopped (kill -CONT {self.pid} lets it go on)" if self.stopped else who
 
 
+TakeTurn: TypeAlias = "Callable[[Callable[[str], None]], contextlib.AbstractContextManager[None]]"
+
+
 @contextlib.contextmanager
 def machine_turn(
     waits: Callable[[str], None], limit_s: float = TURN_LIMIT_S, machine: MachineName = THIS_MACHINE
@@ -104,6 +107,35 @@ def machine_turn(
         for lock in coming:
             lock.close()
         yield
+
+
+class SharedTurn:
+    """One turn for several runs of this process at once: taken for the first, given back after the last."""
+
+    def __init__(self, machine: MachineName = THIS_MACHINE) -> None:
+        self._machine, self._num_holders = machine, 0
+        self._turn = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def held(self, waits: Callable[[str], None]) -> Iterator[None]:
+        """Hold the machine together with the others; ``waits`` and errors as of ``machine_turn``."""
+        if self._num_holders == 0:
+            self._turn.enter_context(machine_turn(waits, machine=self._machine))
+        self._num_holders += 1
+        try:
+            yield
+        finally:
+            self._num_holders -= 1
+            if self._num_holders == 0:
+                self._turn.close()
+
+
+def turn_is_awaited(machine: MachineName = THIS_MACHINE) -> bool:
+    """Whether somebody waits for the machine, who would wait for ever if a shared turn were never given back."""
+    if shares_machine():
+        return False
+    with _both(machine, "next") as coming:
+        return not all(lock.take() for lock in coming)
 
 
 def _waiting_for(locks: list[_Lock]) -> str:

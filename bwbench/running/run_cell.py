@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
@@ -19,9 +19,9 @@ from bwbench.records.lock import Claim, claimed
 from bwbench.records.schema import Environment, Event, Others, Status
 from bwbench.running.launch.attempt import LaunchOutcome, LinkFile, Resumption, cell_status
 from bwbench.running.launch.local import LocalLauncher
-from bwbench.running.launch.virtual import VirtualLauncher
+from bwbench.running.launch.virtual import LOOK_S, VirtualLauncher
 from bwbench.running.machine_load import disturbed, in_company, sees_whole_machine
-from bwbench.running.machine_turn import SHARE, machine_turn, shares_machine
+from bwbench.running.machine_turn import SHARE, TakeTurn, machine_turn, shares_machine
 
 WALL_LIMIT_S = 300.0  # the parent's guard against a cell that would never end: start-up on a busy machine …
 WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicted
@@ -29,6 +29,8 @@ WALL_LIMIT_FACTOR = 10.0  # … and training this many times as long as predicte
 HOSTS_WALL_LIMIT_S = 86400.0
 
 RunCell: TypeAlias = "Callable[[PlannedCell, float, CellObserver], Status]"
+CellRun: TypeAlias = Generator[None, None, Status]  # a cell that runs: an item for every look at it, then its end
+BeginCell: TypeAlias = "Callable[[PlannedCell, float, CellObserver, TakeTurn, float], CellRun]"
 
 
 class CellObserver(Protocol):
@@ -73,6 +75,31 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
         UnfitMachineError: the machine cannot make the network, or the disk is full; the cell is to be run again.
         KeyboardInterrupt: handed on after the cell was recorded as ``interrupted``.
     """
+    run = begin_cell(item, wall_limit_s, observer)
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            status: Status = end.value
+            return status
+
+
+def begin_cell(
+    item: PlannedCell,
+    wall_limit_s: float,
+    observer: CellObserver,
+    turn: TakeTurn = machine_turn,
+    look_s: float = LOOK_S,
+) -> CellRun:
+    """``run_cell`` bit by bit, so that several cells of virtual nodes can run at once: each item is a look at it.
+
+    Nothing has begun before the first. Any other cell runs to its end in it. A KeyboardInterrupt thrown in ends the
+    cell as Ctrl-C does.
+
+    Args:
+        turn: holds the machine while the cell runs.
+        look_s: seconds that a look may take.
+    """
     with full_disk_said(item.folder), claimed(item.folder) as claim:
         if (recorded := ended_since(item)) is not None:
             return recorded
@@ -80,8 +107,8 @@ def run_cell(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
             torn.unlink(missing_ok=True)
         keep_planned(item)
         noting = NotingObserver(item.cell, observer, claim)
-        with machine_turn(lambda who: noting.cell_phase(item.cell, f"waiting for {who} on this machine")):
-            return _Attempt(item, noting).run(wall_limit_s)
+        with turn(lambda who: noting.cell_phase(item.cell, f"waiting for {who} on this machine")):
+            return (yield from _Attempt(item, noting).run(wall_limit_s, look_s))
 
 
 def keep_planned(item: PlannedCell) -> None:
@@ -146,13 +173,13 @@ class _Attempt:
             self._say(self.resumption.words)
         self.link = LinkFile(item.cell.config.link, self.folder, item.cell.config.dilation)
 
-    def run(self, wall_limit_s: float) -> Status:
+    def run(self, wall_limit_s: float, look_s: float) -> CellRun:
         """Train, and record how that ended, whatever ends it."""
         cell = self.item.cell
         outcome = LaunchOutcome("interrupted", "interrupted")
         with in_company() as company:
             try:
-                outcome = self._train(wall_limit_s)
+                outcome = yield from self._train(wall_limit_s, look_s)
             except BwbenchError as error:
                 outcome = LaunchOutcome("failed", str(error))
                 if isinstance(error, UnfitMachineError) and not isinstance(error, LinkError):
@@ -167,14 +194,14 @@ class _Attempt:
                 self.resumption.tidy(self.folder, status.status)
         return status
 
-    def _train(self, wall_limit_s: float) -> LaunchOutcome:
+    def _train(self, wall_limit_s: float, look_s: float) -> Generator[None, None, LaunchOutcome]:
         """Train where the cell wants to be trained. Raises UnfitMachineError where the machine has failed it."""
         config = self.item.cell.config
         if config.launcher == "ssh":
             return self._train_on_hosts(wall_limit_s)  # of their own disks the hosts tell
         try:
             if config.compute.virtual:
-                outcome = self._train_virtually(wall_limit_s)
+                outcome = yield from self._train_virtually(wall_limit_s, look_s)
             else:
                 with open_network(config.link, config.nodes, control_path=True, dilation=config.dilation) as network:
                     outcome = self._train_on(network, wall_limit_s)
@@ -221,12 +248,12 @@ class _Attempt:
             return LaunchOutcome("invalid", f"the link after training: {problem}", outcome.ends, outcome.wire)
         return outcome
 
-    def _train_virtually(self, wall_limit_s: float) -> LaunchOutcome:
+    def _train_virtually(self, wall_limit_s: float, look_s: float) -> Generator[None, None, LaunchOutcome]:
         """Train all nodes in one process: there is no network to verify."""
         self.link.add_virtual_nodes()
         self._say("starting virtual nodes")
         launcher = VirtualLauncher(self.item.cell, self.item.folder / "cell.json", self.folder, self.resumption)
-        return launcher.run(wall_limit_s, self._on_event)
+        return (yield from launcher.run(wall_limit_s, self._on_event, look_s))
 
     def _train_on_hosts(self, wall_limit_s: float) -> LaunchOutcome:
         """Train on real hosts, whose workers measure the network themselves."""

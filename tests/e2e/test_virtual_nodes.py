@@ -11,6 +11,7 @@ from tests.e2e.program import TINY, family, run, start, status_of, wait_for
 
 VIRTUAL = TINY.replace("link: {bandwidth: 100 Mbit/s, latency: 1 ms}", "link: unshaped\ncompute: {virtual: true}")
 ENDLESS = VIRTUAL.replace("{samples: 1280}", "{samples: 100000000}").replace("640 samples", "1000000 samples")
+STEPS = 600
 PROCESS = "bwbench.training.loop.virtual_worker"
 
 
@@ -101,6 +102,86 @@ def test_ctrl_c_and_kill_take_the_process_along(tmp_path: Path) -> None:
         wait_for(lambda: not family(tmp_path), 10, "the end of all processes")
     (status,) = [json.loads(file.read_text()) for file in tmp_path.glob("results/*/*/status.json")] or [{}]
     assert status.get("status", "interrupted") == "interrupted"
+
+
+def test_a_sweep_trains_as_many_cells_at_once_as_there_are_processors(tmp_path: Path) -> None:
+    experiment(tmp_path, ENDLESS.replace("1000000 samples", "6400 samples") + "repeats: 4\nalgorithm: ring\n")
+    program = start("run", "tiny.yaml", cwd=tmp_path)
+    num_processors = min(4, len(os.sched_getaffinity(0)))
+
+    def trained() -> list[Path]:
+        files = tmp_path.glob("results/tiny/*/attempt-1/rank1.jsonl")
+        return [file.parent.parent for file in files if file.stat().st_size]
+
+    def training() -> bool:
+        return len([one for one in family(tmp_path) if PROCESS in one.cmdline()]) == num_processors
+
+    wait_for(training, 60, "a process for every processor")
+    wait_for(lambda: len(trained()) == num_processors, 60, "records of all of them")
+    assert training()
+    program.send_signal(signal.SIGINT)
+    assert program.wait(60) == 130
+    wait_for(lambda: not family(tmp_path), 10, "the end of all processes")
+    for cell in trained():
+        assert json.loads((cell / "status.json").read_text())["status"] == "interrupted"
+        assert f"process {program.pid} of" not in str(environment_of(cell)["others"]), "nobody meets itself"
+    assert len(list(tmp_path.glob("results/tiny/*/status.json"))) == num_processors
+    assert not list(tmp_path.glob("results/tiny/*/.claim"))
+
+
+def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    folders = whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in folders:
+        folder.mkdir()
+        experiment(folder, VIRTUAL.replace("samples: 1280", f"samples: {64 * STEPS}") + "algorithm: top-k\n")
+    assert run("run", "tiny.yaml", cwd=whole).returncode == 0
+
+    first = start("run", "tiny.yaml", cwd=cut, BWBENCH_CHECKPOINT_INTERVAL_S="0.1")
+    wait_for(lambda: any(cut.rglob("checkpoint-[1-9]*")), 60, "a checkpoint")
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 130
+    assert any(cut.rglob("checkpoint-[1-9]*")), "it is kept"
+    result = run("run", "tiny.yaml", cwd=cut)
+    assert result.returncode == 0, result.stderr
+
+    (undisturbed,), (done,) = (status_of(folder / "results").values() for folder in folders)
+    assert done["resumed_from"]["attempt"] == 1 and 0 < done["resumed_from"]["step"] < STEPS
+    for key in ("status", "reason", "steps", "samples", "final_metric", "test_metric", "payload_bytes"):
+        assert done[key] == undisturbed[key], key
+    for rank in (0, 1):
+        records = [sorted(folder.rglob(f"rank{rank}.jsonl"))[-1].read_text().splitlines() for folder in folders]
+        events = [[json.loads(line) for line in lines] for lines in records]
+        losses = [[event["loss"] for event in one if event["event"] == "step"] for one in events]
+        assert losses[0] == losses[1] and len(losses[0]) == STEPS
+        assert events[0][-1]["replica_sha256"] == events[1][-1]["replica_sha256"]
+    assert not list(cut.rglob("*checkpoint*"))
+
+
+def test_a_loss_that_becomes_nan_on_one_rank_is_told_of_it(tmp_path: Path) -> None:
+    (tmp_path / "sick.py").write_text(
+        "import threading\n"
+        "from bwbench.base.registry import MODELS\n"
+        "from bwbench.training.models.mlp import Logistic\n\n\n"
+        "class Sick(Logistic):\n"
+        "    def build(self, spec):\n"
+        "        model, passes = super().build(spec), []\n\n"
+        "        def spoil(module, inputs, logits):\n"
+        "            if module.training and threading.current_thread().name == 'bwbench-rank-1':\n"
+        "                passes.append(1)\n"
+        "            return logits * float('nan') if len(passes) == 30 else logits\n\n"
+        "        model.register_forward_hook(spoil)\n"
+        "        return model\n\n\n"
+        "MODELS.register('sick', Sick, 'the loss of one rank is nan in one step')\n"
+    )
+    text = ENDLESS.replace("model: logistic", "model: sick") + "plugins: [sick.py]\n"
+    experiment(tmp_path, text + "algorithm: {local-sgd: {period: 8}}\n")
+    result = run("run", "tiny.yaml", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
+    (status,) = status_of(tmp_path / "results").values()
+    assert status["status"] == "diverged"
+    assert "the loss is nan" in status["reason"] and "on rank 1" in status["reason"]
+    ends = [json.loads(file.read_text().splitlines()[-1]) for file in tmp_path.rglob("rank?.jsonl")]
+    assert [end["status"] for end in ends] == ["diverged"] * 2 and len({end["step"] for end in ends}) == 1
 
 
 def test_a_rank_that_raises_is_named(tmp_path: Path) -> None:

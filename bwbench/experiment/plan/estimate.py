@@ -191,6 +191,9 @@ def estimate(
 ) -> CellEstimate:
     """Put together what is known. Pure, but for ``num_cores``, which is that of this machine by default."""
     cores = num_cores or os.cpu_count() or 1
+    processes = config.nodes
+    if config.compute.virtual:  # its nodes take turns, however many processors there are
+        cores, processes = config.compute.threads, 1
     traffic = sending.traffic
     # Nodes that share cores take turns, for which slow motion gives them time.
     contention = max(1.0, config.nodes * config.compute.threads / cores / config.dilation)
@@ -209,7 +212,7 @@ def estimate(
     every_step_s = whole_s if sending.warm_up_steps else communication_s if sending.rounds_per_step >= 1 else 0.0
     warming_up_s = config.dilation * (WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s)
     # Until all workers can begin: they share the processors, each of them uses one.
-    start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, config.nodes / cores)
+    start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, processes / cores)
     verification_s = _verification_s(config.link.dilated(config.dilation), config.nodes, cores)
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
     return CellEstimate(

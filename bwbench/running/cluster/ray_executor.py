@@ -156,6 +156,10 @@ class RayExecutor:
         """Whether nodes are there that have not answered yet."""
         return bool(self._asked)
 
+    def takes(self, item: PlannedCell, running: Sequence[PlannedCell]) -> bool:
+        """Anything beside anything: machines have their number of cells."""
+        return True
+
     def start(self, machine: Machine, item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> int:
         """A task on this node and no other, without Ray's own retries: a lost cell may fit better elsewhere."""
         self._keys += 1

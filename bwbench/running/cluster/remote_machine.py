@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -110,6 +110,7 @@ class Work:
 
     Attributes:
         cell: content of cell.json.
+        virtual: whether its nodes are virtual, which that does not say.
         folder: of the cell, absolute.
         shared: whether the machine sees that folder; else what it records comes back with the outcome.
         alone: whether no other cell may run on the machine meanwhile.
@@ -119,6 +120,7 @@ class Work:
     """
 
     cell: JsonObject
+    virtual: bool
     folder: str
     shared: bool
     alone: bool
@@ -134,6 +136,7 @@ class Work:
         last = CellFolder(item.folder).last_attempt if item.folder.is_dir() else None
         return cls(
             cell=item.cell.to_json(),
+            virtual=item.cell.config.compute.virtual,
             folder=str(item.folder.absolute()),
             shared=machine.shared,
             alone=alone,
@@ -155,6 +158,8 @@ def carry_out(work: Work, post: Post) -> Finished | TakenElsewhere | Unfit:
     if not work.alone:
         os.environ[SHARE] = "1"  # this process runs cells of this sweep alone
     cell = Cell.from_json(work.cell, _plugins_of(work.cell))
+    compute = cell.config.compute.model_copy(update={"virtual": work.virtual})
+    cell = replace(cell, config=cell.config.model_copy(update={"compute": compute}))
     with _folder(work) as folder:
         item = PlannedCell(cell, folder, work.status, runs=True, why="", attempt=work.attempt, way=work.way)
         try:

@@ -1,10 +1,10 @@
-"""Virtual nodes: one process for all ranks of a cell, and no network; supervised until it has ended."""
+"""Virtual nodes: one process for all ranks of a cell, and no network; looked at now and then until it has ended."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import psutil
@@ -20,8 +20,8 @@ from bwbench.running.launch.deaths import MemoryKills, describe_exit
 from bwbench.running.launch.liveness import STALL_AFTER_S, Stalls, is_stopped
 from bwbench.running.launch.worker_channels import Channels
 
-POLL_S = 0.2
-LOOK_S = 1.0
+LOOK_S = 0.2
+JUDGE_S = 1.0  # how often to look whether it gets on
 SLEPT_S = 10.0  # no look for so long: this program was stopped, and knows nothing of the meantime
 END_LIMIT_S = 10.0  # from the last end event to the exit
 QUIET_LIMIT_S = 180.0  # importing torch, loading data and writing checkpoints wait for a disk
@@ -45,18 +45,23 @@ class VirtualLauncher:
         self._stalls = Stalls(1)
         self._trains = False
 
-    def run(self, wall_limit_s: float, on_event: Callable[[int, Event], None]) -> LaunchOutcome:
-        """Start the process and wait until it has ended.
+    def run(
+        self, wall_limit_s: float, on_event: Callable[[int, Event], None], look_s: float = LOOK_S
+    ) -> Generator[None, None, LaunchOutcome]:
+        """Start the process, and look at it whenever asked for the next item, until it has ended.
+
+        Whatever is raised where it stands, or closing it, ends the process.
 
         Args:
             wall_limit_s: seconds after which it is ended with status ``timeout``.
             on_event: called with (rank, event) for what ranks report while they run.
+            look_s: that a look waits for them to report something.
         """
         channels = Channels.to_start(1)
         process = None
         try:
             process = self._start(channels)
-            return self._supervise(process, channels, wall_limit_s, on_event)
+            return (yield from self._supervise(process, channels, wall_limit_s, on_event, look_s))
         finally:
             if process is not None:
                 process.kill()
@@ -99,7 +104,8 @@ class VirtualLauncher:
         channels: Channels,
         wall_limit_s: float,
         on_event: Callable[[int, Event], None],
-    ) -> LaunchOutcome:
+        look_s: float,
+    ) -> Generator[None, None, LaunchOutcome]:
         started = last_look = time.monotonic()
         self._stalls.forget(started)
 
@@ -119,7 +125,8 @@ class VirtualLauncher:
                 on_event(rank, event)
 
         while True:
-            channels.poll(POLL_S, handle)
+            yield
+            channels.poll(look_s, handle)
             if process.poll() is not None:
                 for _ in range(_LAST_LOOKS):
                     channels.poll(0.0, handle)
@@ -128,7 +135,7 @@ class VirtualLauncher:
             if (returncode := process.poll()) is not None:
                 return LaunchOutcome("failed", self._blame(returncode), self._ends)
             now = time.monotonic()
-            if now - last_look < LOOK_S:
+            if now - last_look < JUDGE_S:
                 continue
             if now - last_look > SLEPT_S:
                 self._stalls.forget(now)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from bwbench.base.errors import RecordError
@@ -40,6 +41,7 @@ def in_rounds(todo: Sequence[PlannedCell], seed: int) -> list[PlannedCell]:
     needed = {id(item): list(_parts(item, of_model)) for item, of_model in zip(composed, shapes, strict=True)}
     rounds: dict[int, dict[Path, PlannedCell]] = defaultdict(dict)
     others: dict[Path, PlannedCell] = {}  # between the rounds
+    later: set[Path] = set()
     behind: list[PlannedCell] = []
     num_rounds = max(item.timing_runs for item in composed)
     for item in todo:
@@ -49,6 +51,9 @@ def in_rounds(todo: Sequence[PlannedCell], seed: int) -> list[PlannedCell]:
                 rounds[part.cell.repeat].setdefault(part.folder, part)
             elif is_early:
                 others.setdefault(part.folder, part)
+            elif part.folder not in later:
+                later.add(part.folder)
+                behind.append(part)
         if item.way == WHOLE and is_early:
             others[item.folder] = item
         else:
@@ -57,8 +62,15 @@ def in_rounds(todo: Sequence[PlannedCell], seed: int) -> list[PlannedCell]:
     for number in range(num_rounds):
         found += sorted(rounds[number].values(), key=lambda part: _drawn(f"{seed} {part.cell.id}"))
         begin, end = (len(between) * one // max(1, num_rounds - 1) for one in (number, number + 1))
-        found += between[begin:end]
-    return [*found, *behind]
+        found += _virtual_first(between[begin:end])
+    for _, of_repeat in groupby(behind, key=lambda item: item.cell.repeat):
+        found += _virtual_first(of_repeat)
+    return found
+
+
+def _virtual_first(items: Iterable[PlannedCell]) -> list[PlannedCell]:
+    """Trainings of virtual nodes one behind the other, since several of them run at once."""
+    return sorted(items, key=lambda item: not item.cell.config.compute.virtual)
 
 
 def _parts(item: PlannedCell, shapes: Sequence[tuple[int, ...]]) -> Iterator[PlannedCell]:

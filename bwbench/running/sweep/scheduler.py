@@ -1,7 +1,7 @@
 """The scheduler of a sweep: which cell runs next and where, what is lost and runs again, when there is no hope.
 
 An executor has machines, is given cells for them, and reports how these ended. There are two, which the scheduler does
-not tell apart: this machine, one cell after another in this process, and a Ray cluster (``cluster/ray_executor.py``).
+not tell apart: this machine (``this_machine.py``) and a Ray cluster (``cluster/ray_executor.py``).
 Slurm is no third. Its jobs begin hours after they were submitted and have limits of their own, so that a scheduler here
 would have to live on a login node for as long as the queue is, which sites forbid. Each task of an array job is a sweep
 of its own on a machine of its own instead (``cluster/job_scripts.py``), by this same scheduler, and claims in the
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import tarfile
 import time
 from collections import Counter, deque
@@ -30,8 +29,7 @@ from bwbench.records.checksums import with_checksums
 from bwbench.records.files import full_disk_said
 from bwbench.records.lock import claim_of, claimed
 from bwbench.records.schema import Event, Status
-from bwbench.running.composed import run_item
-from bwbench.running.run_cell import CellObserver, RunCell, keep_planned, wall_limit_s
+from bwbench.running.run_cell import CellObserver, keep_planned, wall_limit_s
 from bwbench.running.sweep.account import Account
 
 POLL_S = 0.5  # also how often to look whether another process still holds a cell
@@ -132,6 +130,9 @@ class Executor(Protocol):
     def is_asking(self) -> bool:
         """Whether machines are there that have not yet said what they are."""
 
+    def takes(self, item: PlannedCell, running: Sequence[PlannedCell]) -> bool:
+        """Whether a cell may begin while these run; else it waits, and all behind it do."""
+
     def start(self, machine: Machine, item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> int:
         """Have a machine run a cell; returns the key of its report.
 
@@ -142,51 +143,6 @@ class Executor(Protocol):
 
     def reports(self, limit_s: float) -> list[Report]:
         """Cells that have ended since the last call; waits ``limit_s`` for something to happen."""
-
-
-class ThisMachine:
-    """One cell after another, in this process: it runs while somebody waits for its report.
-
-    Args:
-        run: runs one cell.
-    """
-
-    def __init__(self, run: RunCell = run_item) -> None:
-        self.cells_per_machine = 1
-        self._run = run
-        self._machine = Machine("here", "here", "", float(os.cpu_count() or 1), shared=True)
-        self._started: tuple[int, PlannedCell, float, CellObserver] | None = None
-        self._keys = 0
-
-    def machines(self) -> Sequence[Machine]:
-        """This one."""
-        return [self._machine]
-
-    @property
-    def is_asking(self) -> bool:
-        """Nothing has to be asked."""
-        return False
-
-    def start(self, machine: Machine, item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> int:
-        """Keep the cell for the next call of ``reports``."""
-        self._keys += 1
-        self._started = self._keys, item, wall_limit_s, observer
-        return self._keys
-
-    def reports(self, limit_s: float) -> list[Report]:
-        """Run the cell to its end.
-
-        Raises what ``run_item`` raises but CellTakenError: where this machine is unfit there is no other one.
-        """
-        if self._started is None:
-            time.sleep(limit_s)
-            return []
-        key, item, wall_limit_s, observer = self._started
-        self._started = None
-        try:
-            return [Report(key, Finished(self._run(item, wall_limit_s, observer)))]
-        except CellTakenError:
-            return [Report(key, TakenElsewhere())]
 
 
 def pack(attempt: Path) -> bytes:
@@ -270,6 +226,8 @@ class Scheduler:
             busy = [running.machine for running in self._running.values()]
             free = free_machines(machines, busy, self._executor.cells_per_machine)
             if not free and (machines or passed):
+                break
+            if not self._executor.takes(self._waiting[0], [one.item for one in self._running.values()]):
                 break
             item = self._waiting.popleft()
             if self._account.settled(item):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import UnfitMachineError
-from bwbench.running.machine_turn import SHARE, MachineName, machine_turn
+from bwbench.running.machine_turn import SHARE, MachineName, SharedTurn, machine_turn, turn_is_awaited
 
 HOLD = """
 import sys, time
@@ -121,3 +121,30 @@ def test_who_waits_comes_before_who_asks_again(machine: MachineName) -> None:
             turns.append("again")
     thread.join()
     assert turns == ["other", "again", "again", "again"]
+
+
+def test_a_shared_turn_lasts_from_the_first_to_the_last_who_holds_it(machine: MachineName) -> None:
+    shared, waits = SharedTurn(machine), list[str]()
+    first, second = shared.held(waits.append), shared.held(waits.append)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with pytest.raises(UnfitMachineError), machine_turn(waits.append, 0.1, machine):
+        pass
+    second.__exit__(None, None, None)
+    with machine_turn(waits.append, 0.1, machine), pytest.raises(UnfitMachineError):
+        with machine_turn(waits.append, 0.1, machine):
+            pass
+    with shared.held(waits.append):
+        pass
+
+
+def test_who_shares_a_turn_is_told_that_somebody_waits_for_it(machine: MachineName) -> None:
+    seen: list[bool] = []
+    assert not turn_is_awaited(machine)
+    with machine_turn(print, machine=machine):
+        assert not turn_is_awaited(machine)
+        with pytest.raises(UnfitMachineError):
+            with machine_turn(lambda _: seen.append(turn_is_awaited(machine)), 0.1, machine):
+                pass
+    assert seen == [True]

@@ -125,6 +125,20 @@ def test_who_waits_for_the_slowest_node_and_who_does_not(tmp_path: Path) -> None
         assert step_s("compute.step_time=100 ms", slow, name) == 0.2
 
 
+def test_virtual_nodes_take_turns_on_one_processor_and_start_once(tmp_path: Path) -> None:
+    known = Description(S // 4, SHAPES, 0.01, start_s=1.0, num_validation=1000, sample_s=1e-3)
+    plain = config(tmp_path, "link=unshaped")
+    compute = plain.compute.model_copy(update={"virtual": True})
+    virtual = plain.model_copy(update={"compute": compute})
+    found, alone = (
+        estimate(virtual, known, Sending(Traffic.none(N)), 8),
+        estimate(plain, known, Sending(Traffic.none(N)), 1),
+    )
+    assert found.compute_s == alone.compute_s == pytest.approx(N * 0.01)
+    assert found.validation_s == alone.validation_s and found.predicted_s == alone.predicted_s
+    assert found.overhead_s < alone.overhead_s
+
+
 def test_a_curve_of_the_test_split_is_an_evaluation_each_time(tmp_path: Path) -> None:
     once, always = config(tmp_path), config(tmp_path, "evaluate.test=always")
     assert [num_tests(one, 100) for one in (once, always)] == [1, 8]  # of 12800 samples, every 2000, at 0 and the end

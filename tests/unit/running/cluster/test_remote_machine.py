@@ -76,6 +76,24 @@ def test_a_shared_folder_is_written_in_place(tmp_path: Path, monkeypatch: pytest
     assert (item.folder / "attempt-1" / "rank0.jsonl").is_file()
 
 
+@pytest.mark.parametrize("virtual", [False, True])
+def test_nodes_are_virtual_there_where_they_were_planned_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual: bool
+) -> None:
+    (item,) = planned_cells(tmp_path / "results", 1)
+    compute = item.cell.config.compute.model_copy(update={"virtual": virtual})
+    cell = replace(item.cell, config=item.cell.config.model_copy(update={"compute": compute}))
+    ran: list[PlannedCell] = []
+
+    def keep(item: PlannedCell, wall_limit_s: float, observer: Any) -> Status:
+        ran.append(item)
+        return fake_run(item, wall_limit_s, observer)
+
+    monkeypatch.setattr(module, "run_item", keep)
+    carry_out(work_for(replace(item, cell=cell), shared=True), lambda *letter: None)
+    assert [one.cell for one in ran] == [cell]
+
+
 @pytest.mark.parametrize(
     "error, expected", [(CellTakenError("by another"), TakenElsewhere()), (UnfitMachineError("no"), Unfit("no"))]
 )

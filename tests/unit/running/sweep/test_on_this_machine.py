@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,12 @@ from bwbench.experiment.plan import Cell, PlannedCell
 from bwbench.records import write_record
 from bwbench.records.lock import claimed
 from bwbench.records.schema import Event, Status
-from bwbench.running.run_cell import CellObserver, ended_since
+from bwbench.running.machine_turn import TakeTurn
+from bwbench.running.run_cell import CellObserver, CellRun, ended_since
 from bwbench.running.sweep import plan_sweep
 from bwbench.running.sweep.account import Account, Notifier, Tally
-from bwbench.running.sweep.scheduler import Scheduler, ThisMachine
+from bwbench.running.sweep.scheduler import Scheduler
+from bwbench.running.sweep.this_machine import ThisMachine
 from tests.unit.running.sweep.studies import write_study
 
 SILENT = Notifier(None, print)
@@ -209,6 +213,80 @@ def test_a_machine_that_is_unfit_ends_the_sweep_with_what_was_counted(folder: Pa
     assert tally.now == {"done": 4}
     run.outcome = lambda item: ("done", "")
     assert sweep(folder, run)[0].all_done
+
+
+class VirtualRuns:
+    """Cells of virtual nodes that end after a few looks, and how many there were at once."""
+
+    def __init__(self, looks: int = 3) -> None:
+        self.looks, self.at_once, self.most, self.ended = looks, 0, 0, list[tuple[str, str]]()
+
+    def __call__(
+        self, item: PlannedCell, wall_limit_s: float, observer: CellObserver, turn: TakeTurn, look_s: float
+    ) -> CellRun:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        ending = "interrupted"
+        try:
+            for _ in range(self.looks):
+                observer.cell_phase(item.cell, "training")
+                yield
+            ending = "done"
+        finally:
+            self.at_once -= 1
+            self.ended.append((item.cell.id, ending))
+        return Status(id=item.cell.id, slug=item.cell.slug, status="done", attempt=1)
+
+
+def with_virtual_nodes(item: PlannedCell, threads: int = 1) -> PlannedCell:
+    compute = item.cell.config.compute.model_copy(update={"virtual": True, "threads": threads})
+    return replace(item, cell=replace(item.cell, config=item.cell.config.model_copy(update={"compute": compute})))
+
+
+def test_virtual_nodes_run_at_once_up_to_the_processors_and_never_beside_what_is_timed(folder: Path) -> None:
+    virtual = VirtualRuns()
+
+    def outcome(item: PlannedCell) -> tuple[str, str]:
+        assert virtual.at_once == 0, "beside virtual nodes"
+        return "done", ""
+
+    timed = Runs(outcome)
+    items = [item if number in (0, 5, 11) else with_virtual_nodes(item) for number, item in enumerate(planned(folder))]
+    account = Account(items, Watching(), SILENT)
+    Scheduler(ThisMachine(timed, virtual, num_processors=3), account, {}).work_through(items)
+    assert account.tally.now == {"done": 12}
+    assert virtual.most == 3 and len(timed.ran) == 3 and len(virtual.ended) == 9
+    before_the_second = {item.cell.id for item in items[1:5]}
+    assert {cell for cell, _ in virtual.ended[:4]} == before_the_second, "nothing overtakes what is timed"
+
+
+def test_no_more_virtual_nodes_begin_while_another_process_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bwbench.running.sweep.this_machine.turn_is_awaited", lambda: True)
+    virtual, items = VirtualRuns(), [with_virtual_nodes(item) for item in planned(folder)]
+    account = Account(items, Watching(), SILENT)
+    Scheduler(ThisMachine(Runs(), virtual, num_processors=3), account, {}).work_through(items)
+    assert account.tally.now == {"done": 12} and virtual.most == 1
+
+
+def test_threads_count_as_processors(folder: Path) -> None:
+    virtual, items = VirtualRuns(), [with_virtual_nodes(item, threads=2) for item in planned(folder)]
+    account = Account(items, Watching(), SILENT)
+    Scheduler(ThisMachine(Runs(), virtual, num_processors=5), account, {}).work_through(items)
+    assert account.tally.now == {"done": 12} and virtual.most == 2
+
+
+def test_what_interrupts_a_sweep_interrupts_all_that_run_at_once(folder: Path) -> None:
+    class Interrupting(Watching):
+        def cell_phase(self, cell: Cell, phase: str) -> None:
+            self.seen.append(("phase", cell.id))
+            if len(self.of("phase")) == 7:
+                raise KeyboardInterrupt
+
+    virtual, items = VirtualRuns(100), [with_virtual_nodes(item) for item in planned(folder)]
+    account = Account(items, Interrupting(), SILENT)
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(ThisMachine(Runs(), virtual, num_processors=3)) as here:
+        Scheduler(here, account, {}).work_through(items)
+    assert virtual.at_once == 0 and [ending for _, ending in virtual.ended] == ["interrupted"] * 3
 
 
 def test_what_happens_to_the_file_meanwhile_changes_nothing(folder: Path) -> None:

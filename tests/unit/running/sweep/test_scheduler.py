@@ -86,6 +86,9 @@ class FakeExecutor:
     def machines(self) -> list[Machine]:
         return list(self.all)
 
+    def takes(self, item: PlannedCell, running: Sequence[PlannedCell]) -> bool:
+        return True
+
     def start(self, machine: Machine, item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> int:
         key = next(self.keys)
         self.at_work[key] = machine, item, observer
