@@ -32,7 +32,7 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True)
-class StepTime:
+class SteadyStepTime:
     """A time that is the same in each step, or drawn anew for each from a log-normal distribution.
 
     Attributes:
@@ -77,9 +77,9 @@ class StepTime:
         deviation = self.log_deviation
         return _NORMAL.cdf(math.log(seconds / self.mean_s) / deviation + deviation / 2)
 
-    def mean_of(self, steps: float) -> StepTime:
+    def mean_of(self, steps: float) -> SteadyStepTime:
         """Of the mean over so many steps: a log-normal distribution with its mean and deviation (Fenton 1960)."""
-        return StepTime(self.mean_s, self.spread / math.sqrt(steps))
+        return SteadyStepTime(self.mean_s, self.spread / math.sqrt(steps))
 
     def to_json(self) -> Json:
         """As it is written in YAML and in cell.json."""
@@ -114,7 +114,7 @@ class StepTimeTrace:
         return {"trace": self.file, **({} if self.sha256 is None else {"sha256": self.sha256})}
 
 
-AnyStepTime: TypeAlias = StepTime | StepTimeTrace
+AnyStepTime: TypeAlias = SteadyStepTime | StepTimeTrace
 
 
 def _standard_normal(seed: int, rank: int, step: int) -> float:
@@ -128,12 +128,12 @@ def parse_step_time(value: object) -> AnyStepTime:
 
     Raises ValidationError whose locations are those of the input.
     """
-    if isinstance(value, (StepTime, StepTimeTrace)):
+    if isinstance(value, (SteadyStepTime, StepTimeTrace)):
         return value
     if not isinstance(value, Mapping):
         if isinstance(value, list):
             raise _refusal([problem(f"{show(value)} is not a step time; write it like {_FORMS}")])
-        return StepTime(_DURATION.validate_python(value))
+        return SteadyStepTime(_DURATION.validate_python(value))
     known = ("trace", "sha256") if "trace" in value else ("mean", "spread")
     errors = [problem(_unknown(str(key), known), (str(key),)) for key in value if key not in known]
     read = _read_trace if "trace" in value else _read_drawn
@@ -143,7 +143,7 @@ def parse_step_time(value: object) -> AnyStepTime:
     return found
 
 
-def _read_drawn(value: Mapping[Any, Any], errors: list[InitErrorDetails]) -> StepTime | None:
+def _read_drawn(value: Mapping[Any, Any], errors: list[InitErrorDetails]) -> SteadyStepTime | None:
     if not errors:
         missing = {"mean": "'mean' is missing: the mean step time", "spread": "'spread' is missing: the deviation"}
         errors += [problem(f"{text}; write it like {_FORMS}") for key, text in missing.items() if key not in value]
@@ -158,7 +158,7 @@ def _read_drawn(value: Mapping[Any, Any], errors: list[InitErrorDetails]) -> Ste
             spread = _spread(value["spread"])
         except ValueError as error:
             errors.append(problem(str(error), ("spread",)))
-    return None if errors else StepTime(mean_s, spread)
+    return None if errors else SteadyStepTime(mean_s, spread)
 
 
 def _read_trace(value: Mapping[Any, Any], errors: list[InitErrorDetails]) -> StepTimeTrace | None:
@@ -258,10 +258,10 @@ class RecordedStepTimes:
         found = [own.get(node, self.everyones) for node in range(num_nodes)]
         return tuple(one for one in found if one is not None)
 
-    def drawn(self, num_nodes: int) -> tuple[StepTime, ...] | None:
+    def drawn(self, num_nodes: int) -> tuple[SteadyStepTime, ...] | None:
         """Likewise; None where none was declared, or where a node follows a trace, which no record holds."""
         found = self.of_nodes(num_nodes)
-        known = tuple(one for one in found if isinstance(one, StepTime))
+        known = tuple(one for one in found if isinstance(one, SteadyStepTime))
         return known if known and len(known) == len(found) else None
 
 

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from bwbench.base.step_time import StepTime
+from bwbench.base.step_time import SteadyStepTime
 from bwbench.records import CellFolder, iter_cells
 from bwbench.results.analysis.trial import RankStep, step_ledgers
 from tests.e2e.program import TINY, run
@@ -59,7 +59,7 @@ def test_others_wait_for_a_slow_node_as_long_as_it_is_slower(cells: dict[str, Ce
 
 
 def test_a_step_takes_as_long_as_the_slowest_of_what_was_drawn(cells: dict[str, CellFolder]) -> None:
-    declared, steps = StepTime(STEP_S, 0.4), by_rank(cells["drawn"])
+    declared, steps = SteadyStepTime(STEP_S, 0.4), by_rank(cells["drawn"])
     asked_s = {rank: [declared.drawn_s(0, rank, step.step) for step in steps[rank]] for rank in steps}
     for rank, of_rank in steps.items():
         spent_s = [step.pad_s + step.compute_s for step in of_rank]

@@ -17,7 +17,7 @@ from bwbench.base.data_spec import LANGUAGE_MODELLING
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import Location, nearest
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS
-from bwbench.base.step_time import StepTime, StepTimeTrace
+from bwbench.base.step_time import SteadyStepTime, StepTimeTrace
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import MOST_VIRTUAL_NODES, CellConfig, Chain
 from bwbench.experiment.config.component_parsing import ComponentOf
@@ -258,7 +258,7 @@ def _check_target(config: CellConfig) -> Iterator[Finding]:
 
 
 def _check_ranges(config: CellConfig) -> Iterator[Finding]:
-    means = [one.mean_s for one in config.compute.declared if isinstance(one, StepTime)]
+    means = [one.mean_s for one in config.compute.declared if isinstance(one, SteadyStepTime)]
     for path, time_s in (
         (("compute", "step_time"), max(means, default=None)),
         (("limit", "time"), config.limit.time_s),

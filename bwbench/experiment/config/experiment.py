@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from bwbench.base.plain_data import Json
 from bwbench.base.registry import ALGORITHMS
-from bwbench.base.step_time import StepTime, StepTimeTrace
+from bwbench.base.step_time import SteadyStepTime, StepTimeTrace
 from bwbench.base.units import PositiveDuration, PositiveShare, Share
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.matrix import Key
@@ -156,7 +156,7 @@ def why_not_composed(config: CellConfig) -> str | None:
     times = config.compute.step_times(config.nodes)
     if any(isinstance(one, StepTimeTrace) for one in times):
         return "compute.step_time changes over time (trace), so that a few dozen steps do not stand for all"
-    uneven = len(set(times)) > 1 or any(isinstance(one, StepTime) and one.is_drawn for one in times)
+    uneven = len(set(times)) > 1 or any(isinstance(one, SteadyStepTime) and one.is_drawn for one in times)
     if uneven and longest_period(algorithm) != longest_period(type(algorithm)(algorithm.for_timing())):
         return (
             f"algorithm {config.algorithm.name!r}: how long a round waits for nodes whose steps differ depends on the "

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from bwbench.base.errors import ConfigError, Problem
-from bwbench.base.step_time import StepTime, StepTimeTrace
+from bwbench.base.step_time import SteadyStepTime, StepTimeTrace
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig
 from bwbench.network.link.trace_file import MAX_DURATION_S, check_planned, file_version, text_of
 from bwbench.network.link.trace_formats import (
@@ -106,7 +106,7 @@ def freeze_compute(compute: ComputeConfig, folder: Path) -> ComputeConfig:
         return compute
     problems: list[ConfigError] = []
 
-    def frozen(declared: StepTime | StepTimeTrace | None) -> StepTime | StepTimeTrace | None:
+    def frozen(declared: SteadyStepTime | StepTimeTrace | None) -> SteadyStepTime | StepTimeTrace | None:
         if not isinstance(declared, StepTimeTrace):
             return declared
         absolute = replace(declared, file=os.path.abspath(folder / Path(declared.file).expanduser()))
@@ -150,13 +150,15 @@ def longest_asked_s(compute: ComputeConfig, steps: int = 1) -> float:
 HARDLY_EVER = 1e-9  # of the steps
 
 
-def _longest_s(declared: StepTime | StepTimeTrace, steps: int) -> float:
+def _longest_s(declared: SteadyStepTime | StepTimeTrace, steps: int) -> float:
     if isinstance(declared, StepTimeTrace):
         return steps * max(read_step_trace(declared).step_times_s)
     return steps * declared.mean_of(steps).quantile_s(1 - HARDLY_EVER)
 
 
-def steady_stretches(times: Sequence[StepTime | StepTimeTrace]) -> Iterator[tuple[float, tuple[StepTime, ...]]]:
+def steady_stretches(
+    times: Sequence[SteadyStepTime | StepTimeTrace],
+) -> Iterator[tuple[float, tuple[SteadyStepTime, ...]]]:
     """From which training second on the nodes' step times are which: one stretch where no node follows a trace.
 
     Raises ConfigError where the file of a trace is not there, or has changed.
@@ -164,10 +166,10 @@ def steady_stretches(times: Sequence[StepTime | StepTimeTrace]) -> Iterator[tupl
     curves = [read_step_trace(one) if isinstance(one, StepTimeTrace) else None for one in times]
     edges = sorted({0.0, *(stamp_s for curve in curves if curve is not None for stamp_s in curve.stamps_s)})
     for edge_s in edges:
-        steady = list[StepTime]()
+        steady = list[SteadyStepTime]()
         for declared, curve in zip(times, curves, strict=True):
-            if isinstance(declared, StepTime):
+            if isinstance(declared, SteadyStepTime):
                 steady.append(declared)
             elif curve is not None:
-                steady.append(StepTime(curve.at_s(edge_s)))
+                steady.append(SteadyStepTime(curve.at_s(edge_s)))
         yield edge_s, tuple(steady)

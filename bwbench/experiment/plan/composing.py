@@ -16,7 +16,7 @@ from typing import Literal
 
 from bwbench.base.component import Component
 from bwbench.base.registry import ALGORITHMS
-from bwbench.base.step_time import StepTime
+from bwbench.base.step_time import SteadyStepTime
 from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig, ComputeConfig
 from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
@@ -208,7 +208,7 @@ def _timing_config(
 ) -> CellConfig:
     """Some dozens of steps on the link, with the seed of the first repeat."""
     config = cell.config
-    means_s = [one.mean_s for one in config.compute.step_times(config.nodes) if isinstance(one, StepTime)]
+    means_s = [one.mean_s for one in config.compute.step_times(config.nodes) if isinstance(one, SteadyStepTime)]
     step_s = transfer_time_s(config.link, traffic_of(config, shapes)) + max(means_s, default=USUAL_COMPUTE_S)
     least = max(min(MOST_STEPS, max(LEAST_STEPS, math.ceil(TIMED_S / step_s))), _steps_of_draws(config))
     update: dict[str, object] = {
@@ -232,7 +232,9 @@ def _timing_config(
 def _steps_of_draws(config: CellConfig) -> int:
     """So many steps whose drawn times have a mean that is known to ``DRAWN_ERROR``; 0 where none is drawn."""
     times = config.compute.step_times(config.nodes)
-    return max((math.ceil((one.spread / DRAWN_ERROR) ** 2) for one in times if isinstance(one, StepTime)), default=0)
+    return max(
+        (math.ceil((one.spread / DRAWN_ERROR) ** 2) for one in times if isinstance(one, SteadyStepTime)), default=0
+    )
 
 
 def _hurried(config: CellConfig) -> Component:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from bwbench.base.step_time import AnyStepTime, StepTime
+from bwbench.base.step_time import AnyStepTime, SteadyStepTime
 from bwbench.experiment.config.step_trace import steady_stretches
 
 BEYOND = 1e-9  # of the steps: what is left out of the integral on either side
@@ -18,7 +18,7 @@ MOST_STRETCHES = 500  # of traces that are followed one by one
 
 
 @lru_cache(maxsize=4096)  # cells of an experiment ask for the same few, once for each stretch of a trace
-def expected_slowest_s(times: tuple[StepTime, ...], steps_between_waits: float = 1.0) -> float:
+def expected_slowest_s(times: tuple[SteadyStepTime, ...], steps_between_waits: float = 1.0) -> float:
     """Mean of a step's time, seen over many steps; 0 without any node.
 
     Args:
@@ -45,7 +45,7 @@ def expected_slowest_s(times: tuple[StepTime, ...], steps_between_waits: float =
     return low_s + width / 3 * (later(0) + inner + later(INTERVALS))
 
 
-def median_slowest_s(times: Sequence[StepTime]) -> float:
+def median_slowest_s(times: Sequence[SteadyStepTime]) -> float:
     """Half of the steps, in each of which all wait for the slowest node, take longer; 0 without any node."""
     drawn = [one for one in times if one.is_drawn]
     steady_s = max((one.mean_s for one in times if not one.is_drawn), default=0.0)
@@ -75,5 +75,5 @@ def mean_step_s(times: Sequence[AnyStepTime], num_steps: int, steps_between_wait
     raise AssertionError("the last stretch has no end")
 
 
-def _share_within(drawn: Sequence[StepTime], seconds: float) -> float:
+def _share_within(drawn: Sequence[SteadyStepTime], seconds: float) -> float:
     return math.prod(one.share_within(seconds) for one in drawn)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
-from bwbench.base.step_time import StepTime, recorded_step_times
+from bwbench.base.step_time import SteadyStepTime, recorded_step_times
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.experiment.kin import kin_key
 from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
@@ -89,7 +89,7 @@ def setting_of(config: JsonObject) -> Setting:
         rtt_s=rtt_s,
         link=link,
         medium=str(asked.get("medium", "switched")) if _shaped(asked) else None,
-        step_time_s=everyones.mean_s if isinstance(everyones, StepTime) else None,
+        step_time_s=everyones.mean_s if isinstance(everyones, SteadyStepTime) else None,
         target_metric=target[0] if target else None,
         target_value=target[1] if target else None,
         evaluate_every_samples=_quantity(SAMPLES.parse, mapping_at(config, "evaluate").get("every")),

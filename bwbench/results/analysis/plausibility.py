@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import ValidationError
 
 from bwbench.base.plain_data import mapping_at
-from bwbench.base.step_time import StepTime, recorded_step_times
+from bwbench.base.step_time import SteadyStepTime, recorded_step_times
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary
@@ -164,7 +164,7 @@ def _of_the_clock(status: Status, cell: CellFolder) -> Iterator[str]:
         if _differ(parts_s, status.wall_s or 0.0):
             yield f"wall_s is {status.wall_s:.6g}, its parts (with overhead_s) are {parts_s:.6g}"
     declared = recorded_step_times(mapping_at(cell.cell.config, "compute")).of_nodes(setting_of(cell.cell.config).nodes)
-    constant = [one.mean_s for one in declared if isinstance(one, StepTime) and not one.is_drawn]
+    constant = [one.mean_s for one in declared if isinstance(one, SteadyStepTime) and not one.is_drawn]
     if constant and clock_s < OF_A_STEP * steps * (declared_s := max(constant)):
         yield f"training_clock_s is {clock_s:.6g}, {steps} steps of {declared_s:g} s take longer"
 

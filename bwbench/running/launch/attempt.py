@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from bwbench.base.errors import RecordError
-from bwbench.base.step_time import AnyStepTime, StepTime
+from bwbench.base.step_time import AnyStepTime, SteadyStepTime
 from bwbench.experiment.config import CellConfig
 from bwbench.experiment.config.step_trace import asked_of
 from bwbench.experiment.plan.cell import Cell
@@ -184,7 +184,7 @@ def longer_than_asked(config: CellConfig, events: EventsByRank) -> str | None:
         booked = [(rank, step) for rank in ranks for step in events[rank] if isinstance(step, Step) and step.ledger]
         computed_s = [step.ledger.compute_s for _, step in booked if step.ledger]
         who = "" if len(nodes) == 1 else f" on node {', '.join(map(str, sorted(ranks)))}"
-        if isinstance(declared, StepTime) and not declared.is_drawn:
+        if isinstance(declared, SteadyStepTime) and not declared.is_drawn:
             if computed_s and (median_s := statistics.median(computed_s)) > declared.mean_s:
                 return f"a step computes for {median_s:.3g} s{who}, longer than the declared step_time"
             continue

@@ -8,9 +8,9 @@ import statistics
 import pytest
 from pydantic import ValidationError
 
-from bwbench.base.step_time import StepTime, StepTimeTrace, parse_step_time, recorded_step_times
+from bwbench.base.step_time import SteadyStepTime, StepTimeTrace, parse_step_time, recorded_step_times
 
-DRAWN = StepTime(0.06, 0.3)
+DRAWN = SteadyStepTime(0.06, 0.3)
 STEPS = range(1, 20_001)
 PINNED = [99.058613, 38.945587, 73.245292]  # ms, of (seed, rank, step) below
 
@@ -21,7 +21,7 @@ def correlation(one: list[float], other: list[float]) -> float:
 
 @pytest.mark.parametrize("spread", [0.1, 0.3, 1.0])
 def test_draws_have_the_mean_and_the_deviation_that_were_asked(spread: float) -> None:
-    declared = StepTime(0.06, spread)
+    declared = SteadyStepTime(0.06, spread)
     drawn_s = [declared.drawn_s(3, 1, step) for step in STEPS]
     assert statistics.fmean(drawn_s) == pytest.approx(0.06, rel=4 * spread / math.sqrt(len(drawn_s)))
     assert statistics.stdev(drawn_s) == pytest.approx(0.06 * spread, rel=0.1)
@@ -52,7 +52,7 @@ def test_draws_are_the_same_for_ever() -> None:
 
 def test_other_means_and_spreads_are_the_same_draws_scaled() -> None:
     """So that arms, and points of a matrix over the spread, meet the same hard steps."""
-    wide, long = StepTime(0.06, 0.6), StepTime(0.12, 0.3)
+    wide, long = SteadyStepTime(0.06, 0.6), SteadyStepTime(0.12, 0.3)
     for step in range(1, 50):
         deviations = math.log(DRAWN.drawn_s(0, 2, step) / DRAWN.quantile_s(0.5)) / DRAWN.log_deviation
         assert math.log(wide.drawn_s(0, 2, step) / wide.quantile_s(0.5)) / wide.log_deviation == pytest.approx(
@@ -64,7 +64,7 @@ def test_other_means_and_spreads_are_the_same_draws_scaled() -> None:
 def test_what_does_not_spread_is_the_plain_form() -> None:
     plain = parse_step_time("60 ms")
     assert parse_step_time({"mean": "60 ms", "spread": 0}) == plain and plain.to_json() == "60 ms"
-    assert isinstance(plain, StepTime) and plain.drawn_s(5, 1, 9) == plain.quantile_s(0.99) == 0.06
+    assert isinstance(plain, SteadyStepTime) and plain.drawn_s(5, 1, 9) == plain.quantile_s(0.99) == 0.06
     assert (plain.share_within(0.0599), plain.share_within(0.06)) == (0, 1)
 
 
@@ -116,4 +116,4 @@ def test_records_that_hold_something_else_are_refused() -> None:
         with pytest.raises(ValueError, match="compute"):
             recorded_step_times(content)  # type: ignore[arg-type]
     assert recorded_step_times({"step_time": {"trace": "/a.csv"}}).drawn(2) is None
-    assert recorded_step_times({"step_time": "1 s"}).drawn(2) == (StepTime(1.0),) * 2
+    assert recorded_step_times({"step_time": "1 s"}).drawn(2) == (SteadyStepTime(1.0),) * 2

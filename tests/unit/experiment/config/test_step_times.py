@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import ConfigError
-from bwbench.base.step_time import StepTime, StepTimeTrace
+from bwbench.base.step_time import SteadyStepTime, StepTimeTrace
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.config.step_trace import asked_of, longest_asked_s, read_step_trace
 from bwbench.experiment.plan.cell import Cell, build_plan
@@ -43,9 +43,14 @@ def test_nodes_that_differ(tmp_path: Path) -> None:
     own = "{2: {step_time: 120 ms}, 3: {step_time: {mean: 60 ms, spread: 50 %}}}"
     (point,) = load_experiment(write(tmp_path, f"{{step_time: 60 ms, overrides: {own}}}")).points
     config = point.config
-    assert config.compute.step_times(4) == (StepTime(0.06), StepTime(0.06), StepTime(0.12), StepTime(0.06, 0.5))
+    assert config.compute.step_times(4) == (
+        SteadyStepTime(0.06),
+        SteadyStepTime(0.06),
+        SteadyStepTime(0.12),
+        SteadyStepTime(0.06, 0.5),
+    )
     asked = [asked_of(config, rank) for rank in range(4)]
-    assert [each(7, 0.0) for each in asked if each] == [0.06, 0.06, 0.12, StepTime(0.06, 0.5).drawn_s(0, 3, 7)]
+    assert [each(7, 0.0) for each in asked if each] == [0.06, 0.06, 0.12, SteadyStepTime(0.06, 0.5).drawn_s(0, 3, 7)]
     cell = Cell(identity(config), "any", "any", "any", 0, config)
     assert Cell.from_json(cell.to_json(), []).config == config
     assert recorded_identity(cell.to_json()["config"]) == cell.id  # type: ignore[arg-type]
@@ -115,7 +120,7 @@ def test_one_node_alone_is_the_first(tmp_path: Path) -> None:
     more = "matrix:\n  algorithm: [ring, single]\n"
     own = "{0: {step_time: 90 ms}, 3: {step_time: 120 ms}}"
     ring, single = load_experiment(write(tmp_path, f"{{step_time: 60 ms, overrides: {own}}}", more)).points
-    assert single.config.compute.step_times(1) == ring.config.compute.step_times(4)[:1] == (StepTime(0.09),)
+    assert single.config.compute.step_times(1) == ring.config.compute.step_times(4)[:1] == (SteadyStepTime(0.09),)
     assert set(single.config.compute.overrides) == {0}
 
 

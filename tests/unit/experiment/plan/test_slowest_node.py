@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.base.step_time import StepTime, StepTimeTrace
+from bwbench.base.step_time import SteadyStepTime, StepTimeTrace
 from bwbench.experiment.plan.slowest_node import expected_slowest_s, mean_step_s, median_slowest_s
 
-DRAWN = StepTime(0.06, 0.3)
+DRAWN = SteadyStepTime(0.06, 0.3)
 ROUNDS = 4000
 CASES = {
     "one": (DRAWN,),
     "four": (DRAWN,) * 4,
     "sixteen": (DRAWN,) * 16,
-    "wide": (StepTime(0.06, 1.0),) * 4,
-    "with a slow node": (DRAWN, DRAWN, StepTime(0.12)),
-    "with a node that is hardly slower": (DRAWN, DRAWN, StepTime(0.07)),
-    "of all kinds": (StepTime(0.05), StepTime(0.06, 0.1), StepTime(0.08, 0.5)),
+    "wide": (SteadyStepTime(0.06, 1.0),) * 4,
+    "with a slow node": (DRAWN, DRAWN, SteadyStepTime(0.12)),
+    "with a node that is hardly slower": (DRAWN, DRAWN, SteadyStepTime(0.07)),
+    "of all kinds": (SteadyStepTime(0.05), SteadyStepTime(0.06, 0.1), SteadyStepTime(0.08, 0.5)),
 }
 
 
-def drawn(times: tuple[StepTime, ...], steps: int) -> list[float]:
+def drawn(times: tuple[SteadyStepTime, ...], steps: int) -> list[float]:
     """Of each round the slowest node's mean over its steps."""
     return [
         max(
@@ -54,7 +54,7 @@ def test_the_oftener_all_wait_the_longer_it_takes() -> None:
     found = [expected_slowest_s(CASES["four"], steps) for steps in (1, 2, 8, 64, 10_000)]
     assert found == sorted(found, reverse=True) and found[-1] == pytest.approx(0.06, rel=0.005)
     assert expected_slowest_s(CASES["one"]) == pytest.approx(0.06, rel=1e-6)
-    assert expected_slowest_s((StepTime(0.06), StepTime(0.12))) == 0.12 and expected_slowest_s(()) == 0
+    assert expected_slowest_s((SteadyStepTime(0.06), SteadyStepTime(0.12))) == 0.12 and expected_slowest_s(()) == 0
 
 
 def test_traces_are_walked_through(tmp_path: Path) -> None:
@@ -63,6 +63,6 @@ def test_traces_are_walked_through(tmp_path: Path) -> None:
     hot = StepTimeTrace(str(file))
     assert mean_step_s([hot], 50) == pytest.approx(0.02)
     assert mean_step_s([hot], 150) == pytest.approx(4 / 150)
-    assert mean_step_s([hot, StepTime(0.01)], 250) == pytest.approx((4 + 10) / 250)
-    assert mean_step_s([hot, StepTime(0.04)], 150) == pytest.approx((100 * 0.04 + 50 * 0.1) / 150)
+    assert mean_step_s([hot, SteadyStepTime(0.01)], 250) == pytest.approx((4 + 10) / 250)
+    assert mean_step_s([hot, SteadyStepTime(0.04)], 150) == pytest.approx((100 * 0.04 + 50 * 0.1) / 150)
     assert mean_step_s([], 10) == 0

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.registry import ALGORITHMS
-from bwbench.base.step_time import StepTime
+from bwbench.base.step_time import SteadyStepTime
 from bwbench.experiment.config import CellConfig
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.config.resolve import resolve
@@ -176,7 +176,7 @@ def test_steps_after_a_checkpoint_are_asked_for_what_they_would_have_been(tmp_pa
     for rank in range(NUM_RANKS):
         again = events(tmp_path, 2, rank, "step")[CHECKPOINT:]
         for step in again:
-            asked_s = StepTime(0.02, 0.6).drawn_s(config.seed, rank, step["step"])
+            asked_s = SteadyStepTime(0.02, 0.6).drawn_s(config.seed, rank, step["step"])
             ledger = step["ledger"]
             spent_s = ledger["pad_s"] + ledger["compute_s"]
             assert spent_s > 0.7 * asked_s - 0.002, "a busy machine makes steps longer, not shorter"
