@@ -112,7 +112,6 @@ def _own_cpu_s() -> float:
 def _libraries_cpu_s() -> float:
     """Processor time of all threads that catch up with nothing themselves, since it was last asked."""
     with _world.lock:
-        ours_s = _world.ended_cpu_s
         for thread in tuple(_world.threads):
             try:
                 _world.last_cpu_s[thread] = time.clock_gettime(_clock_of(thread))
