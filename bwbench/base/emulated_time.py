@@ -47,7 +47,10 @@ def dilate(factor: float) -> None:
 
 
 def monotonic() -> float:
-    """Seconds of a monotonic clock of the training's time, which ranks of one machine share where ``factor`` >= 1."""
+    """Seconds of a clock of the training's time, which ranks of one machine share where ``factor`` >= 1.
+
+    It is monotonic there. Below 1 it goes back where threads have computed at the same time: it is put back for each.
+    """
     if _world.factor == 1.0:
         return time.monotonic()
     return (time.monotonic() - _world.put_back_s) / _world.factor
