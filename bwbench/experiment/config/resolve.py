@@ -16,6 +16,7 @@ from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig, from_easy_to_hard, hardest
+from bwbench.experiment.config.cell_dilation import AUTO, auto_dilation
 from bwbench.experiment.config.combinations import (
     Finding,
     MethodConfig,
@@ -25,7 +26,6 @@ from bwbench.experiment.config.combinations import (
     remarks,
 )
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
-from bwbench.experiment.config.dilation import AUTO, auto_dilation
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.step_trace import freeze_compute
 from bwbench.experiment.config.tune_block import with_options

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.experiment.config.dilation import TAIL_S, TOLERANCE
+from bwbench.experiment.config.cell_dilation import TAIL_S, TOLERANCE
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.estimate import CellEstimate
 from bwbench.experiment.plan.slowest_node import mean_step_s

@@ -8,7 +8,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.experiment.config.dilation import auto_dilation
+from bwbench.experiment.config.cell_dilation import auto_dilation
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan.composing import convergence_config
 from bwbench.records.cell_identity import identity, recorded_identity
