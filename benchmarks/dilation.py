@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bwbench.records import iter_cells
-from bwbench.results.analysis.cells import setting_of
-from bwbench.results.analysis.plausibility import dilation_of
+from bwbench.results.analysis.cells import dilation_of, setting_of
 from bwbench.results.analysis.welch import TIMING_RUNS, ErrorPart, MeanError
 
 MOST_OFF = 0.03

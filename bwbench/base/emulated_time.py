@@ -47,7 +47,10 @@ def dilate(factor: float) -> None:
 
 
 def monotonic() -> float:
-    """Seconds of a monotonic clock of the training's time, which ranks of one machine share where ``factor`` >= 1."""
+    """Seconds of a clock of the training's time, which ranks of one machine share where ``factor`` >= 1.
+
+    It is monotonic there. Below 1 it goes back where threads have computed at the same time: it is put back for each.
+    """
     if _world.factor == 1.0:
         return time.monotonic()
     return (time.monotonic() - _world.put_back_s) / _world.factor
@@ -112,7 +115,6 @@ def _own_cpu_s() -> float:
 def _libraries_cpu_s() -> float:
     """Processor time of all threads that catch up with nothing themselves, since it was last asked."""
     with _world.lock:
-        ours_s = _world.ended_cpu_s
         for thread in tuple(_world.threads):
             try:
                 _world.last_cpu_s[thread] = time.clock_gettime(_clock_of(thread))

@@ -391,19 +391,28 @@ def _against(mine: CellFolder, other: CellFolder) -> tuple[str, str]:
     return SKIPPED, f"{about}; delete {other.path}, and merge again, to take it"
 
 
-def _rank_of(cell: CellFolder) -> tuple[int, int]:
-    """What decides which result of a cell stands, larger is better: done before not done, whole before composed."""
+def _rank_of(cell: CellFolder) -> tuple[int, int, int]:
+    """What decides which result of a cell stands, larger is better: done, whole, and timed before what is not."""
     status = cell.status
     if status is None:
-        return 0, 1
-    return (2 if status.status == "done" else 1), (1 if status.composed is None else 0)
+        return 0, 1, 1
+    return (2 if status.status == "done" else 1), int(status.composed is None), int(not _is_virtual(cell))
+
+
+def _is_virtual(cell: CellFolder) -> bool:
+    """Whether its nodes were virtual, so that its times say nothing. What cannot be read is taken for timed."""
+    try:
+        return cell.environment is not None and cell.environment.virtual
+    except RecordError:
+        return False
 
 
 def _words_of(cell: CellFolder) -> str:
     """How a cell ended: ``done (composed)``."""
     if cell.status is None:
         return "unfinished"
-    return cell.status.status if cell.status.composed is None else f"{cell.status.status} (composed)"
+    how = [word for word, so in (("composed", cell.status.composed), ("virtual nodes", _is_virtual(cell))) if so]
+    return f"{cell.status.status} ({', '.join(how)})" if how else cell.status.status
 
 
 def _aside_name(name: str, content: JsonObject) -> str:

@@ -265,7 +265,7 @@ class CellConfig(_Section):
         targets: all of them where there are several, from easy to hard; else empty, and not written out.
         stop: ``target`` ends at the first evaluation that meets all targets, ``limit`` goes on to the limit.
         seed: of this repeat.
-        dilation: seconds of the machine to one of the training (``config/dilation.py``); 1, the machine's own
+        dilation: seconds of the machine to one of the training (``config/cell_dilation.py``); 1, the machine's own
             time, is not written out.
         launcher: ``local`` starts the workers in namespaces of this machine, ``ssh`` on ``hosts``, ``external`` leaves
             that to torchrun or Slurm on any machines. What is local is not written out, so that records from before

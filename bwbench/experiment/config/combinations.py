@@ -20,8 +20,8 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASET
 from bwbench.base.step_time import SteadyStepTime, StepTimeTrace
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import MOST_VIRTUAL_NODES, CellConfig, Chain
+from bwbench.experiment.config.cell_dilation import dilation_refusals
 from bwbench.experiment.config.component_parsing import ComponentOf
-from bwbench.experiment.config.dilation import dilation_refusals
 from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.compression.error_feedback import LINEAR_OPTIMIZERS, PLAIN, residual_of
 from bwbench.methods.roles import REFERENCE, averages_gradients

@@ -16,6 +16,7 @@ from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig, from_easy_to_hard, hardest
+from bwbench.experiment.config.cell_dilation import AUTO, auto_dilation
 from bwbench.experiment.config.combinations import (
     Finding,
     MethodConfig,
@@ -25,7 +26,6 @@ from bwbench.experiment.config.combinations import (
     remarks,
 )
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
-from bwbench.experiment.config.dilation import AUTO, auto_dilation
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.step_trace import freeze_compute
 from bwbench.experiment.config.tune_block import with_options
@@ -97,8 +97,11 @@ def resolve(
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     content = {**LEFT_OUT, **content, "plugins": list(plugins)}
     chooses_dilation = content.get("dilation") == AUTO
-    if chooses_dilation:
+    if isinstance(dilation := content.get("dilation"), str):
         content["dilation"] = 1.0
+        if not chooses_dilation:
+            text = f"dilation: {dilation!r} is neither {AUTO!r} nor a number, such as 8"
+            findings.append(Finding(("dilation",), text))
     config, errors = _validated(content, CellConfig, expanded, findings)
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None and config.targets:

@@ -200,7 +200,7 @@ def doubts(planned: Sequence[PlannedCell]) -> list[str]:
             ] = None
         if (doubt := momentum_doubt(config)) is not None:
             found[doubt] = None
-        if (text := beyond_relay(config.link, config.nodes)) is None:
+        if (text := beyond_relay(config.link.dilated(config.dilation), config.nodes)) is None:
             continue
         if config.link.backend != "relay" and not beyond_netem(config.link):
             has_netem = netem_available() if has_netem is None else has_netem

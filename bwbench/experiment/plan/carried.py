@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.experiment.config.dilation import TAIL_S, TOLERANCE
+from bwbench.experiment.config.cell_dilation import TAIL_S, TOLERANCE
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.estimate import CellEstimate
 from bwbench.experiment.plan.slowest_node import mean_step_s
@@ -92,10 +92,12 @@ def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEsti
         own_s, least_s = load.own_step_s(config.nodes), load.least_step_s(config.nodes)
         most = load.most_nodes
         carried = f"{most} node{'s' if most != 1 else ''} of {_duration(load.step_s)}, or " if most else ""
+        # Slow motion needs a link, and takes nothing off what a node by itself computes.
+        slower = "; or try dilation: auto" if most and config.link.shaped else ""
         found[
             f"host-bound: {config.nodes} nodes on {load.cores} processors; a step declared as {_duration(load.step_s)} "
             f"takes about {_duration(own_s)} without communication. This machine carries {carried}"
-            f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time); or try dilation: auto"
+            f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time){slower}"
         ] = None
     return list(found)
 

@@ -133,11 +133,11 @@ def best_bucket_bytes(
     Args:
         parameter_elements: elements of each parameter, in the model's order.
         backward_s: a backward pass without communication.
-        link: the shaped link that the buckets cross.
+        link: the shaped link that the buckets cross; of one in slow motion the one that was asked, whose time that is.
         traffic_of_bucket: what the exchange of a bucket of so many elements moves.
     """
     ends = {
-        size: end_of_exchange_s(parameter_elements, size, backward_s, link, traffic_of_bucket)
+        size: end_of_exchange_s(parameter_elements, size, backward_s, link.asked, traffic_of_bucket)
         for size in CANDIDATES_BYTES
     }
     shortest_s = min(ends.values())

@@ -45,6 +45,7 @@ def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
     """
     if link is None or not link.shaped:
         return float("inf")
+    link = link.asked  # in slow motion as many bytes, and a limit where the link that was asked has one
     nodes = link.nodes(num_ranks)
     slowest_bps = min(node.slowest_bps for node in nodes)
     sharing = 1

@@ -155,7 +155,7 @@ _TIME_UNITS = {
     1e-6: ("us", "usec", "microsecond", "microseconds"),
     60.0: ("min", "minute", "minutes"),
 }
-SECONDS = {name: factor for factor, names in _TIME_UNITS.items() for name in names}
+_SECONDS = {name: factor for factor, names in _TIME_UNITS.items() for name in names}
 _TIME_WORDS = {"time", "t", "timestamp", "elapsed", "at", "in", "start", "since", "unix", "epoch"}
 # Mbit/s, mbit_s, Mbps, kb/s, bits_per_second; B, as in MB/s and KBps, is bytes. MBPS could be either.
 _RATE = re.compile(
@@ -232,7 +232,7 @@ def words_of(name: str) -> list[str]:
 
 def seconds_of(name: str) -> float | None:
     """Seconds in one of the unit of time that a column's name says; None where it says none, or several."""
-    units = [SECONDS[word] for word in words_of(name) if word in SECONDS]
+    units = [_SECONDS[word] for word in words_of(name) if word in _SECONDS]
     return units[0] if len(units) == 1 else None
 
 
@@ -244,7 +244,7 @@ def time_column(names: list[str], file: str, line: int, example: str = _EXAMPLE)
     without_unit = None
     for index, name in enumerate(names):
         words = words_of(name)
-        if not words or any(word not in _TIME_WORDS and word not in SECONDS for word in words):
+        if not words or any(word not in _TIME_WORDS and word not in _SECONDS for word in words):
             continue
         if (seconds := seconds_of(name)) is not None:
             return index, seconds

@@ -65,8 +65,9 @@ def measured_links(folders: Iterable[CellFolder]) -> Iterator[tuple[CellFolder, 
 
 
 def measurements_of(link: LinkRecord) -> list[tuple[str, Measurement]]:
-    """Those that there are, BEFORE and AFTER the training."""
-    both = ((BEFORE, link.achieved_before), (AFTER, link.achieved_after))
+    """Those that there are, BEFORE and AFTER the training, in the time of the link that was asked."""
+    asked = link.in_asked_time
+    both = ((BEFORE, asked.achieved_before), (AFTER, asked.achieved_after))
     return [(when, measured) for when, measured in both if measured is not None]
 
 

@@ -124,6 +124,12 @@ def is_reference(cell: CellRecord) -> bool:
     return standing_of(cell).role == REFERENCE
 
 
+def dilation_of(config: JsonObject) -> float:
+    """Seconds of the machine to one of the training clock."""
+    factor = config.get("dilation", 1.0)
+    return float(factor) if isinstance(factor, (int, float)) else 1.0
+
+
 def concerns_no_link(cell: CellRecord) -> bool:
     """Whether a cell belongs beside every link: see ``methods.roles.needs_no_link``."""
     role = standing_of(cell).role

@@ -14,7 +14,7 @@ from typing import Any
 
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import concerns_no_link, is_reference, setting_of
+from bwbench.results.analysis.cells import concerns_no_link, dilation_of, is_reference, setting_of
 
 BANDWIDTH_KEY = "link.bandwidth"
 UNSHAPED = "unshaped"  # stands for the bandwidth of a link that nothing shapes
@@ -23,6 +23,7 @@ UNSHAPED = "unshaped"  # stands for the bandwidth of a link that nothing shapes
 _OF_AN_ARM = ("algorithm", "collective", "compression", "seed", "plugins", "link.shaped")
 # Never taken to follow another setting: no picture mixes models because each came with a bandwidth of its own.
 _NEVER_MIXED = ("model.name", "dataset.name")
+_NOT_OF_ONE_NODE = ("nodes", "dilation")  # one node alone is one, in the machine's time, beside any number in any time
 # Where two settings vary together, the first one of these names the picture.
 _PRIORITY = ("nodes", "batch_size", "accumulate", "link.medium", "link.latency", "link.loss")
 _UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
@@ -98,8 +99,11 @@ def deciding(folders: Sequence[CellFolder]) -> list[CellFolder]:
 
 
 def flat_settings(folder: CellFolder) -> Flat:
-    """The configuration of a cell by flat names (``link.latency``); an unshaped link has that as its bandwidth."""
-    flat = folder.flat_config
+    """The configuration of a cell by flat names (``link.latency``), with what is not written out where it is usual.
+
+    An unshaped link has that as its bandwidth, and the machine's own time is a dilation of 1.
+    """
+    flat = {**folder.flat_config, "dilation": f"{dilation_of(folder.cell.config):g}"}
     if BANDWIDTH_KEY not in flat or flat.get("link.shaped", True):
         return flat
     return {**flat, BANDWIDTH_KEY: UNSHAPED}
@@ -165,13 +169,17 @@ def _compute_of(settings: Flat) -> tuple[tuple[str, Any], ...]:
 
 def _fits(folder: CellFolder, key: Key, settings: Flat) -> bool:
     single = is_reference(folder.cell)
-    asked = [(name, value) for name, value in key if not name.startswith("link.") and not (single and name == "nodes")]
+    of_others = _NOT_OF_ONE_NODE if single else ()
+    asked = [(name, value) for name, value in key if not name.startswith("link.") and name not in of_others]
     return all(settings.get(name) == (_of_one_node(name, value) if single else value) for name, value in asked)
 
 
 def _of_one_node(name: str, value: Any) -> Any:
-    """A setting without what it says of nodes that differ, which one node alone does not have."""
-    return str(value).partition(", node ")[0] if name == "compute.step_time" and value is not None else value
+    """A setting without what it says of nodes but the first that differ, which one node alone does not have."""
+    if name != "compute.step_time" or value is None:
+        return value
+    everyones, *own = str(value).split(", node ")
+    return ", node ".join([everyones, *(one for one in own if one.startswith("0: "))])
 
 
 def _belongs(name: str, settings: Collection[str]) -> bool:

@@ -16,7 +16,7 @@ from bwbench.base.step_time import SteadyStepTime, recorded_step_times
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary
-from bwbench.results.analysis.cells import setting_of
+from bwbench.results.analysis.cells import dilation_of, setting_of
 from bwbench.results.analysis.targets import meets_all, targets_of
 from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise
 
@@ -191,12 +191,6 @@ def _of_the_link(status: Status, cell: CellFolder) -> Iterator[str]:
         least_s = 8 * payload / capacity_bps
         if least_s > FASTER_THAN_LINK * clock_s:
             yield f"{seconds} is {clock_s:.6g}, its link takes {least_s:.4g} s for {sent}, {payload}"
-
-
-def dilation_of(config: JsonObject) -> float:
-    """Seconds of the machine to one of the training clock."""
-    factor = config.get("dilation", 1.0)
-    return float(factor) if isinstance(factor, (int, float)) else 1.0
 
 
 def capacity_of(config: JsonObject) -> float | None:

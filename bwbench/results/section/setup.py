@@ -9,7 +9,7 @@ from bwbench.base.step_time import recorded_step_times
 from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
 from bwbench.results.analysis.caveats import composed_errors, machines_of
-from bwbench.results.analysis.cells import DONE, is_composed, is_reference, setting_of, state_of, value_at
+from bwbench.results.analysis.cells import DONE, dilation_of, is_composed, is_reference, setting_of, state_of, value_at
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures.captions import target_words
 from bwbench.results.section.content import Block, Paragraph, column_title
@@ -75,6 +75,12 @@ def _clock(folders: Sequence[CellFolder]) -> Iterable[Phrase]:
     if durations:
         stated = joined([(Number("step time", text),) for text in durations], " or ")
         yield phrase("The computing of a step is padded to ", stated, ", so that nodes that share cores are alike.")
+    several = [dilation_of(folder.cell.config) for folder in folders if not is_reference(folder.cell)]
+    dilations = sorted({factor for factor in several if factor != 1.0})
+    if dilations:
+        stated = joined([(Number("dilation", f"{factor:g}"),) for factor in dilations], " or ")
+        number = phrase(Number("dilated cells", str(sum(factor != 1.0 for factor in several))), " cells")
+        yield phrase("Time was emulated in ", number, ": a second of training took ", stated, " of the machine.")
 
 
 def _composed(folders: Sequence[CellFolder]) -> Iterable[Phrase]:

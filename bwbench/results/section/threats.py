@@ -16,6 +16,7 @@ from bwbench.results.analysis.caveats import (
     measured_links,
     measurements_of,
     pair_errors,
+    virtual_note,
 )
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
 from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of, value_at
@@ -73,7 +74,7 @@ def left_out_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:
 def threat_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:
     """What a reader should doubt, as far as records tell."""
     done = [folder for folder in folders if state_of(folder) == DONE]
-    doubts = (_few_seeds, _shared_cores, _composed, _mixed, _emulated, _stopped)
+    doubts = (_few_seeds, _shared_cores, _composed, _virtual, _mixed, _emulated, _stopped)
     found = [doubt for doubts_of in doubts for doubt in doubts_of(done)]
     if found:
         yield Bullets(found)
@@ -105,6 +106,11 @@ def _composed(done: Sequence[CellFolder]) -> Iterator[Phrase]:
         if not composed_errors(done):
             text += " No cell ran whole beside them."
         yield phrase(text)
+
+
+def _virtual(done: Sequence[CellFolder]) -> Iterator[Phrase]:
+    if (note := virtual_note(done)) is not None:
+        yield phrase(note)
 
 
 def _mixed(done: Sequence[CellFolder]) -> Iterator[Phrase]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bwbench.base.errors import RecordError
+from bwbench.base.errors import ConfigError, RecordError
 from bwbench.base.step_time import AnyStepTime, SteadyStepTime
 from bwbench.experiment.config import CellConfig
 from bwbench.experiment.config.step_trace import asked_of
@@ -148,8 +148,12 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
         ended = "failed" if outcome.status == "done" else outcome.status
         events = {}
         summary, outcome = TrialSummary(), LaunchOutcome(ended, f"{outcome.reason}; {error}")
-    if outcome.status == "done" and (exceeded := longer_than_asked(cell.config, events)):
-        outcome = LaunchOutcome("invalid", f"{exceeded}; declare more, or let nothing else run here")
+    if outcome.status == "done":
+        try:
+            if exceeded := longer_than_asked(cell.config, events):
+                outcome = LaunchOutcome("invalid", f"{exceeded}; declare more, or let nothing else run here")
+        except ConfigError as error:  # the file of a trace was there when training began
+            outcome = LaunchOutcome("invalid", f"whether steps took as long as asked is not known: {error}")
     may_go_round = cell.role == HEADROOM  # waits at barriers in every step; its averages go off the clock
     if outcome.status == "done" and not may_go_round and (escaped := went_round(link.wire, cell.config.nodes)):
         outcome = LaunchOutcome("invalid", escaped)
@@ -174,7 +178,8 @@ def longer_than_asked(config: CellConfig, events: EventsByRank) -> str | None:
 
     Nodes of which the same is asked are judged together. Where each step is asked for the same time, their median says
     it: half of the steps may be late. Where times are drawn, or follow a trace, hardly any may be: what is cut off are
-    the short ones, and the mean is then no longer what was declared.
+    the short ones, and the mean is then no longer what was declared. Raises ConfigError where the file of a trace is
+    not there any more, or has changed.
     """
     nodes: dict[AnyStepTime, list[int]] = {}
     for rank in events:

@@ -19,7 +19,7 @@ import psutil
 from bwbench.network.namespaces.backend import WireCounters
 
 # No acknowledgement for this long, and several repetitions: with TCP's waits between them, which grow up to 5 s
-# (``network/namespaces/wiring.py``), an outage of 10 s is over by then, and its end noticed.
+# (``network/namespaces/retransmission.py``), an outage of 10 s is over by then, and its end noticed.
 DEAD_AFTER_S = 20.0
 FEWEST_REPEATS = 3
 WORTH_A_WORD_S = 3.0  # from then on an error of a rank may well come from it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from bwbench.base.registry import ALGORITHMS
 from bwbench.base.start_module import module_command
+from bwbench.experiment.config import CellConfig
 from bwbench.experiment.config.experiment import longest_period
 from bwbench.experiment.config.step_trace import longest_asked_s
 from bwbench.experiment.plan.cell import Cell
@@ -45,6 +47,15 @@ SETTLE_LIMIT_S = 5.0
 EventHandler = Callable[[int, Event], None]
 
 
+def quiet_steps(config: CellConfig) -> int:
+    """So many steps, at most, in which nothing crosses the link and nobody reports anything."""
+    algorithm = config.algorithm.build(ALGORITHMS)
+    if algorithm.sends:
+        return longest_period(algorithm)
+    steps: int = math.ceil(min(config.evaluate.every_samples, config.limit.samples) / config.global_batch)
+    return steps
+
+
 class LocalLauncher:
     """Runs the workers of one cell in the namespaces of ``network``, which has a control path."""
 
@@ -69,8 +80,8 @@ class LocalLauncher:
         self._dilation = cell.config.dilation
         self._slow = max(1.0, self._dilation)  # what takes longer to be seen
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
-        quiet_steps = longest_period(cell.config.algorithm.build(ALGORITHMS))  # one node pads, and the others wait
-        self._stalls = Stalls(self._num_ranks, longest_asked_s(cell.config.compute, quiet_steps) * self._dilation)
+        pause_s = longest_asked_s(cell.config.compute, quiet_steps(cell.config))  # one node pads, and the others wait
+        self._stalls = Stalls(self._num_ranks, pause_s * self._dilation)
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from bwbench.base import emulated_time
 from bwbench.base.errors import ConfigError
 from bwbench.network.namespaces.addresses import CONTROL_INTERFACE
 from bwbench.training.loop.control import ControlPath
@@ -115,6 +116,11 @@ class Groups:
     store: dist.Store | None = None  # type: ignore[name-defined]
 
 
+def group_timeout() -> timedelta:
+    """How long gloo waits for a message, as much longer as the training's time is slowed down."""
+    return GROUP_TIMEOUT * max(1.0, emulated_time.machine_s(1.0))
+
+
 def connect(environment: WorkerEnvironment) -> Groups:
     """Meet the other ranks. Raises RuntimeError (torch's) where they do not come."""
     # One by another name is a host's, and carries what other programs send.
@@ -132,10 +138,10 @@ def connect(environment: WorkerEnvironment) -> Groups:
     store = dist.PrefixStore(f"bwbench/{environment.restart}", served)  # type: ignore[attr-defined]
     with _gloo_interface(environment.control_interface):
         dist.init_process_group(
-            "gloo", store=store, rank=environment.rank, world_size=environment.world_size, timeout=GROUP_TIMEOUT
+            "gloo", store=store, rank=environment.rank, world_size=environment.world_size, timeout=group_timeout()
         )
     with _gloo_interface(environment.data_interface):
-        data = dist.new_group(backend="gloo", timeout=GROUP_TIMEOUT)
+        data = dist.new_group(backend="gloo", timeout=group_timeout())
     assert dist.group.WORLD is not None
     return Groups(ControlPath(dist.group.WORLD, store, interface), data, store)
 

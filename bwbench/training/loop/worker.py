@@ -52,6 +52,7 @@ def main(arguments: list[str]) -> int:
         is_external = cell.config.launcher != "local" and environment.attempt is None
         if is_external:
             environment = on_own_interfaces(environment)
+        emulated_time.dilate(cell.config.dilation)
         groups = connect(environment)
         if is_external:
             external = ExternalRun.begin(cell, cell_file, environment, groups)
@@ -65,7 +66,6 @@ def main(arguments: list[str]) -> int:
         checkpoints = Checkpoints(
             attempt, environment.checkpoint_interval_s, groups.control, recorder, channel, environment.checkpoint
         )
-        emulated_time.dilate(cell.config.dilation)
         trial = prepare(cell.config, groups)
         if external is not None:
             external.measure("achieved_before")

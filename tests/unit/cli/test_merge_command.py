@@ -105,6 +105,20 @@ def test_both_sides_of_a_conflict_are_kept(
     assert ".duplicates" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("virtual_side", ["into", "a"])
+def test_a_cell_that_was_timed_stands_before_one_of_virtual_nodes(
+    tmp_path: Path, virtual_side: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into, source = make(tmp_path / "into"), make(tmp_path / "a")
+    name = sorted(path.name for path in (into / "study").iterdir())[0]
+    (environment,) = (tmp_path / virtual_side / "study" / name).glob("attempt-*/environment.json")
+    edit(environment, virtual=True)
+    assert merge([source], into) == EXIT_OK
+    stands = next(cell for cell in iter_cells(into) if cell.path.name == name)
+    assert stands.environment is not None and not stands.environment.virtual
+    assert "virtual nodes" in capsys.readouterr().err
+
+
 def test_the_same_cell_under_another_slug_is_one_cell(tmp_path: Path) -> None:
     into, source = make(tmp_path / "into", repeats=1), make(tmp_path / "a", repeats=1)
     for cell in list((source / "study").iterdir()):

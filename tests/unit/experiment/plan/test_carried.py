@@ -99,3 +99,20 @@ def test_nothing_is_declared_so_nothing_is_exceeded(tmp_path: Path, monkeypatch:
     file.write_text(EXPERIMENT.replace("compute: {step_time: 40 ms}\n", ""))
     cells = build_plan(load_experiment(file, ())).cells
     assert not_carried(assess(cells, tmp_path / "results"), estimate_cells(cells)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "step_time", "helps"), [("", "40 ms", True), ("link=unshaped", "40 ms", False), ("", "10 ms", False)]
+)
+def test_slow_motion_is_advised_where_it_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, step_time: str, helps: bool
+) -> None:
+    known = Description(650, ((10, 64), (10,)), 0.012)
+    monkeypatch.setattr("bwbench.experiment.plan.estimate.describe", lambda configs: [known] * len(configs))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    file = tmp_path / "study.yaml"
+    file.write_text(EXPERIMENT)
+    changes = (f"compute.step_time={step_time}", *([change] if change else []))
+    cells = build_plan(load_experiment(file, changes)).cells
+    (found,) = not_carried(assess(cells, tmp_path / "results"), estimate_cells(cells))
+    assert ("dilation: auto" in found) == helps

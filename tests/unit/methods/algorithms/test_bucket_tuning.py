@@ -43,6 +43,13 @@ def test_a_long_backward_on_a_fast_link_asks_for_small_buckets():
     assert best("10 Gbit/s", "0.1 ms", 2.0) <= best("10 Gbit/s", "0.1 ms", 0.02)
 
 
+@pytest.mark.parametrize("dilation", [0.25, 8.0, 64.0])
+def test_slow_motion_changes_no_choice(dilation):
+    for bandwidth, latency, backward_s in (("1 Gbit/s", "50 ms", 0.05), ("1 Gbit/s", "0.1 ms", 0.5)):
+        slow = Link(bandwidth=bandwidth, latency=latency).dilated(dilation)
+        assert best_bucket_bytes(ELEMENTS, backward_s, slow, traffic) == best(bandwidth, latency, backward_s)
+
+
 @pytest.mark.parametrize("bandwidth", ["10 Mbit/s", "1 Gbit/s"])
 def test_no_candidate_ends_earlier(bandwidth):
     link = Link(bandwidth=bandwidth, latency="2.5 ms")

@@ -66,3 +66,9 @@ def test_in_flight_is_the_pipe_and_its_queue():
     assert in_flight_bytes(Link(bandwidth="100 Mbit/s", latency="2.5 ms")) == 625_000 + 31_250
     assert in_flight_bytes(Link(bandwidth="100 Mbit/s", latency="2.5 ms", queue="1 bdp")) == float("inf")
     assert in_flight_bytes(Link(bandwidth="1 Mbit/s", queue="1.6 kB")) >= 16_384
+
+
+@given(st.sampled_from([0.25, 0.5, 2.0, 8.0]), st.sampled_from(["10 Mbit/s", "100 Mbit/s"]), st.booleans())
+def test_slow_motion_has_as_much_in_flight(dilation, bandwidth, shared):
+    link = Link(bandwidth=bandwidth, latency="2.5 ms", queue="1 bdp", medium="shared" if shared else "switched")
+    assert in_flight_bytes(link.dilated(dilation), num_ranks=4) == in_flight_bytes(link, num_ranks=4)

@@ -128,3 +128,28 @@ def test_step_times_that_are_drawn_or_differ_are_named_in_words_and_one_node_alo
     ]  # fmt: skip
     for group in found:
         assert "single" in {folder.cell.arm for folder in group.folders}
+
+
+def test_one_node_alone_joins_nodes_of_which_the_first_is_slow(tmp_path: Path) -> None:
+    def slow(*nodes: int) -> dict[str, object]:
+        own = {str(node): {"step_time": "120 ms"} for node in nodes}
+        return {"compute": {"threads": 1, "step_time": "60 ms", "overrides": own}}
+
+    alike = quick(extra={"compute": {"threads": 1, "step_time": "60 ms"}})
+    both, alone = quick(arms=("ring",), extra=slow(0, 2)), quick(arms=("single",), extra=slow(0))
+    found = {group.words: group for group in group_cells(folders(tmp_path, alike, both, alone))}
+    group = found["compute step time 60 ms, node 0: 120 ms, node 2: 120 ms"]
+    assert [
+        str(folder.flat_config["compute.step_time"]) for folder in group.folders if folder.cell.arm == "single"
+    ] == ["60 ms, node 0: 120 ms"]
+
+
+def test_slow_motion_makes_groups_which_one_node_alone_joins_in_the_machines_time(tmp_path: Path) -> None:
+    plain, slow = quick(), quick(arms=("ring", "threshold"), extra={"dilation": 8.0})
+    found = group_cells(folders(tmp_path, plain, slow))
+    assert [(group.words, group.label) for group in found] == [
+        ("dilation 1", "dilation-1"),
+        ("dilation 8", "dilation-8"),
+    ]
+    for group in found:
+        assert sorted(folder.cell.arm for folder in group.folders) == ["ring", "single", "threshold"]

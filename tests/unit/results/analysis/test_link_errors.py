@@ -39,3 +39,13 @@ def test_sizes_of_errors() -> None:
     spread = Spread.of([-0.03, 0.01, 0.02, None])
     assert (spread.median, spread.p95, spread.worst, spread.num) == (0.02, 0.03, 0.03, 3)
     assert Spread.of([None]) == Spread(0, None, None, None)
+
+
+def test_what_was_measured_in_slow_motion_is_told_in_the_time_that_was_asked(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ring",), repeats=1, limit_s=0.3))
+    (file,) = tmp_path.rglob("link.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "dilation": 8.0}))
+    (group,) = load_results(tmp_path)
+    errors = errors_table(group)
+    assert errors["rtt_off_s"].iloc[0] == pytest.approx(0.0002 / 8)
+    assert set(errors["goodput_error"].round(6)) == {round(0.953 / 0.956 - 1, 6)}

@@ -156,3 +156,14 @@ def test_a_ratio_says_what_its_interval_supports(ratio: Ratio, side: int, text: 
     words = ratio_words(ratio, "x")
     assert words is not None and words.side == side
     assert MarkdownWriter().write((*words.value, " ", *words.basis)) == text
+
+
+def test_slow_motion_is_said(tmp_path: Path) -> None:
+    assert "a second of training" not in _section(_study(tmp_path / "plain", arms=("ddp", "single"), repeats=2))
+    slow = _section(_study(tmp_path / "slow", arms=("ddp", "ring-fp16"), repeats=2, extra={"dilation": 8.0}))
+    assert "a second of training took 8 of the machine" in slow
+
+
+def test_virtual_nodes_are_a_threat(tmp_path: Path) -> None:
+    root = _study(tmp_path, arms=("ddp", "ring-fp16"), repeats=2, environment={"virtual": True})
+    assert "their times say nothing" in _section(root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,16 @@ def test_a_trace_is_judged_at_the_second_in_which_a_step_begins(tmp_path: Path) 
     assert longer_than_asked(config, events_of(0.03, 0.03)) is None
     found = longer_than_asked(config, events_of(0.05, 0.05))
     assert found is not None and found.startswith("90 % of the steps")
+
+
+def test_a_trace_that_has_gone_meanwhile_leaves_a_cell_that_is_no_result(tmp_path: Path) -> None:
+    file, attempt = tmp_path / "hot.csv", tmp_path / "attempt-1"
+    file.write_text("time_s,step_time_ms\n0,40\n")
+    cell = Cell("0123456789", "slug", "study", "ring", 0, config_of({"step_time": {"trace": str(file)}}))
+    attempt.mkdir()
+    lines = [json.dumps(step.to_json()) for step in events_of(0.03)[0]]
+    (attempt / "rank0.jsonl").write_text("\n".join(lines) + "\n")
+    file.unlink()
+    status = cell_status(cell, attempt, LaunchOutcome("done", "samples"), LinkRecord(), Resumption())
+    assert status.status == "invalid" and status.steps == 100
+    assert status.reason is not None and "hot.csv" in status.reason

@@ -5,8 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from pathlib import Path
 
+import pytest
+
+from bwbench.base.plain_data import Json, JsonObject
+from bwbench.experiment.config.resolve import resolve
 from bwbench.running.launch.liveness import ALONE_LIMIT_S, STALL_AFTER_S, STOPPED_AFTER_S, Stalls, is_stopped
+from bwbench.running.launch.local import quiet_steps
 
 
 def said_after(seconds: int, computing: list[bool], stopped: int | None = None, sends: bool = False) -> str | None:
@@ -62,3 +68,22 @@ def test_the_state_of_a_process() -> None:
         process.kill()
         process.wait()
     assert not is_stopped(process.pid)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "every", "steps"),
+    [
+        ("ring", 640, 1),
+        ({"local-sgd": {"period": 8}}, 640, 8),
+        ("no-communication", 640, 10),
+        ("no-communication", 10_000, 50),
+        ("single", 640, 40),
+    ],
+)
+def test_what_sends_nothing_is_quiet_until_the_next_evaluation(
+    tmp_path: Path, algorithm: Json, every: int, steps: int
+) -> None:
+    asked = {"nodes": 4, "link": {"bandwidth": "10 Mbit/s"}, "model": "logistic", "batch_size": 16}
+    limits: JsonObject = {"evaluate": {"every": f"{every} samples"}, "limit": {"samples": 3200}}
+    config = resolve({**asked, **limits, "algorithm": algorithm}, (), tmp_path).config
+    assert config is not None and quiet_steps(config) == steps

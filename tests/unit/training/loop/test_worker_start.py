@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch.distributed as dist
 
-from bwbench.training.loop.process_groups import Groups
+from bwbench.base import emulated_time
+from bwbench.training.loop.process_groups import GROUP_TIMEOUT, Groups, group_timeout
 from bwbench.training.loop.worker import main, new_attempt
 from tests.ranks import run_ranks
 
@@ -20,6 +21,15 @@ def test_each_start_by_hand_makes_a_new_attempt(tmp_path):
         return new_attempt(tmp_path, Groups(ControlPath(group), group, store))
 
     assert run_ranks(3, work) == [tmp_path / "attempt-3"] * 3
+
+
+@pytest.mark.parametrize(("dilation", "times"), [(1.0, 1), (0.25, 1), (8.0, 8)])
+def test_messages_may_take_as_much_longer_as_everything_does(dilation, times):
+    emulated_time.dilate(dilation)
+    try:
+        assert group_timeout() == times * GROUP_TIMEOUT
+    finally:
+        emulated_time.dilate(1.0)
 
 
 def test_usage(capsys):

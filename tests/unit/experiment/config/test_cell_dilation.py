@@ -8,7 +8,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.experiment.config.dilation import auto_dilation
+from bwbench.experiment.config.cell_dilation import auto_dilation
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan.composing import convergence_config
 from bwbench.records.cell_identity import identity, recorded_identity
@@ -85,7 +85,8 @@ def test_auto_is_the_same_for_all_arms_of_a_comparison(tmp_path: Path) -> None:
     [
         ("dilation: 0", 8, ["0 is out of range", "more than 0"]),
         ("dilation: -2", 8, ["-2 is out of range", "more than 0"]),
-        ("dilation: slow", 8, ["'slow'"]),
+        ("dilation: slow", 8, ["'slow'", "'auto'", "such as 8"]),
+        ("matrix: {dilation: [1, '8']}", 8, ["'8'", "'auto'", "such as 8"]),
         ("dilation: 5000", 8, ["5000", "5.8 days", "1000 steps of 100 ms", "dilation 1700"]),
         ("dilation: 600\nlimit: {time: 10 min}", 8, ["4.2 days", "limit.time of 10 min"]),
         ("dilation: 2\nlauncher: external", 8, ["hosts of their own", "launcher: local"]),
