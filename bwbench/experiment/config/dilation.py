@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
-from bwbench.base.step_time import StepTime
+from bwbench.base.step_time import SteadyStepTime
 from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig
 from bwbench.experiment.config.step_trace import read_step_trace
@@ -82,7 +82,8 @@ def dilation_refusals(config: CellConfig) -> Iterator[str]:
 def _shortest_step_s(compute: ComputeConfig) -> float:
     """Of the node that computes fastest, on average or by its trace at best; 0 where nothing is declared."""
     found = [
-        one.mean_s if isinstance(one, StepTime) else min(read_step_trace(one).step_times_s) for one in compute.declared
+        one.mean_s if isinstance(one, SteadyStepTime) else min(read_step_trace(one).step_times_s)
+        for one in compute.declared
     ]
     return min(found, default=0.0)
 
