@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
@@ -61,6 +61,12 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
     return f"unknown key {key!r}.{nearest(key, names)} Known: {', '.join(names)}."
 
 
+def where_known(key: object, model: type[BaseModel]) -> str:
+    """`` Did you mean 'compute: {virtual: …}'?`` of a key that stands one level deeper; else the empty text."""
+    inside = [f"'{name}: {{{key}: …}}'" for name, section in _sections(model) if key in yaml_names(section)]
+    return f" Did you mean {' or '.join(inside)}?" if inside else ""
+
+
 def show(value: object) -> str:
     """A value as it would stand in YAML, shortened: true and not True, null and not None."""
     try:
@@ -98,7 +104,8 @@ def yaml_names(model: type[BaseModel]) -> list[str]:
 def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     kind, value, context = detail["type"], detail.get("input"), detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return unknown_key(detail["loc"][-1], yaml_names(_model_at(model, detail["loc"][:-1])))
+        key, there = detail["loc"][-1], _model_at(model, detail["loc"][:-1])
+        return unknown_key(key, yaml_names(there)) + where_known(key, there)
     if kind == "missing":
         return f"{str(detail['loc'][-1])!r} is missing"
     if kind in ("bool_type", "bool_parsing"):
@@ -125,11 +132,13 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
 def _model_at(model: type[BaseModel], loc: Location) -> type[BaseModel]:
     """The model that stands at ``loc``, by the annotations on the way there."""
     for key in loc:
-        for name, field in model.model_fields.items():
-            if key in (name, field.alias):
-                candidates = [field.annotation, *typing.get_args(field.annotation)]
-                nested = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
-                if nested:
-                    model = nested[0]
-                break
+        model = dict(_sections(model)).get(str(key), model)
     return model
+
+
+def _sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Keys of a model, as a user writes them, that have keys inside, and the model of those."""
+    for name, field in model.model_fields.items():
+        candidates = [field.annotation, *typing.get_args(field.annotation)]
+        if nested := [one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)]:
+            yield field.alias or name, nested[0]

@@ -25,7 +25,7 @@ from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.schema import Status
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
-from bwbench.results.analysis.cells import cell_row, is_composed
+from bwbench.results.analysis.cells import cell_row, is_composed, is_virtual
 from bwbench.results.analysis.grouping import flat_settings, group_cells
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.running.sweep import SweepPlan, freeze_sweep
@@ -139,21 +139,25 @@ def check_data(cells: Sequence[Cell]) -> None:
 
 Row: TypeAlias = tuple[PlannedCell, CellFolder, Status]
 MOST_REASONS = 20  # of cells that are not done, each of some lines
-_METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression")
+_METHOD_KEYS = ("nodes", "link", "algorithm", "collective", "compression", "dilation")
 
 
 def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
-    """Print a table of the cells that are done on stdout, fastest first; what else is to be said of all on stderr."""
+    """Print a table of the cells that are done on stdout, fastest first; what else is to be said of all on stderr.
+
+    Those of virtual nodes stand last, by their samples.
+    """
     found = [(item, cell_at(item.folder)) for item in planned]
     refused = [problem for item, folder in found if (problem := folder.problem or _foreign(item)) is not None]
     cells = [(item, folder, folder.status) for item, folder in found if not (folder.problem or _foreign(item))]
     done = [(item, folder, status) for item, folder, status in cells if status is not None and status.status == "done"]
-    done.sort(key=lambda row: _time_to_target(row[2]))
+    done.sort(key=_place)
     if done:
         _print_table(done, _Singles([(item, status) for item, _, status in cells]))
     folders = [folder for _, folder, _ in done]
     composed = composed_note(sum(map(is_composed, folders)), len(done), [e.error for e in composed_errors(folders)])
-    crossed = RECORDED_NOTE if any(status.time_to_target_s is not None for _, _, status in done) else None
+    timed = [status for _, folder, status in done if not is_virtual(folder)]
+    crossed = RECORDED_NOTE if any(status.time_to_target_s is not None for status in timed) else None
     own = OwnSteps.of(folders)
     bound = host_bound_note([cell_row(folder) | own.row(folder) for folder in folders])
     for note in (crossed, composed, bound, provenance_note(folders)):
@@ -193,13 +197,16 @@ def _print_table(done: Sequence[Row], singles: _Singles) -> None:
 
 
 def _row(item: PlannedCell, folder: CellFolder, status: Status, single_s: float) -> tuple[str, ...]:
-    own_s = _time_to_target(status)
-    ratio = single_s / own_s if own_s > 0 else math.nan  # 0: a target that is met before the first step
+    own_s, virtual = _time_to_target(status), is_virtual(folder)
+    ratio = single_s / own_s if own_s > 0 and not virtual else math.nan  # 0: a target met before the first step
+    reached = time_to_target(
+        status.time_to_target_s, status.censored_at_s, composed=status.composed is not None, virtual=virtual
+    )
     wire = folder.link.wire if folder.link is not None else None
     return (
         f"{item.cell.arm}" + (f" (seed {item.cell.config.seed})" if item.cell.config.seed else ""),
         item.cell.config.link.describe().partition(" (")[0],
-        time_to_target(status.time_to_target_s, status.censored_at_s, composed=status.composed is not None),
+        reached,
         f"{ratio:.2f}x" if math.isfinite(ratio) and ratio > 0 else "-",
         str(status.samples_to_target or "-"),
         f"{status.final_metric:.3f}" if status.final_metric is not None else "-",
@@ -227,6 +234,13 @@ def _time_to_target(status: Status | None) -> float:
     return reached_s if reached_s is not None else math.inf
 
 
+def _place(row: Row) -> tuple[bool, float]:
+    _, folder, status = row
+    if is_virtual(folder):
+        return True, status.samples_to_target or math.inf
+    return False, _time_to_target(status)
+
+
 class _Singles:
     """The `single` cell that each other one compares with: they differ in how nodes agree, and over what link.
 
@@ -250,7 +264,9 @@ class _Singles:
 
 
 def _workloads(item: PlannedCell) -> list[str]:
-    """What is trained, with and without its optimizer."""
-    config = item.cell.config.model_dump(mode="json", by_alias=True, exclude=set(_METHOD_KEYS))
+    """What is trained, with and without its optimizer. Of the nodes' step times that of node 0, which `single` is."""
+    asked = item.cell.config
+    config = asked.model_dump(mode="json", by_alias=True, exclude={*_METHOD_KEYS, "compute"})
+    config |= {"threads": asked.compute.threads, "step_time": str(asked.compute.step_time_of(0))}
     without = {key: value for key, value in config.items() if key != "optimizer"}
     return [json.dumps(content, sort_keys=True) for content in (config, without)]

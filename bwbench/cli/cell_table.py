@@ -15,9 +15,9 @@ from bwbench.methods.roles import HEADROOM, algorithms_of_role
 from bwbench.records import CellFolder, iter_cells, read_last_events
 from bwbench.records.lock import claim_of
 from bwbench.records.schema import Evaluation
-from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of
+from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of, virtual_in_words
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
-from bwbench.results.analysis.cells import PLANNED, UNFINISHED, cell_row, is_composed, state_of
+from bwbench.results.analysis.cells import PLANNED, UNFINISHED, cell_row, is_composed, is_virtual, state_of
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.spent import spent
 
@@ -67,7 +67,7 @@ class _Overview:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._provenances: set[tuple[str, str, str]] = set()
-        self._num_composed = 0
+        self._num_composed, self._num_virtual = 0, 0
         self._bound: list[Entry] = []
         self._any_crossed = False
         self._errors: list[float] = []
@@ -81,7 +81,8 @@ class _Overview:
             entry = status_entry(cell, own, links_too=self.counts.total() < _MOST_LINKS)
             self.counts[entry["status"]] += 1
             self._num_composed += entry["composed"]
-            self._any_crossed |= entry["time_to_target_s"] is not None
+            self._num_virtual += entry["virtual"]
+            self._any_crossed |= entry["time_to_target_s"] is not None and not entry["virtual"]
             if entry["composed_error"] is not None:
                 self._errors.append(entry["composed_error"])
             if entry["status"] == "done":
@@ -95,7 +96,8 @@ class _Overview:
         composed = composed_note(self._num_composed, self.counts["done"], self._errors)
         crossed = RECORDED_NOTE if self._any_crossed else None
         bound = host_bound_note(self._bound)
-        return [note for note in (crossed, composed, bound, mixed_note(self._provenances)) if note]
+        virtual = virtual_in_words(self._num_virtual, self.counts["done"])
+        return [note for note in (crossed, composed, bound, mixed_note(self._provenances), virtual) if note]
 
 
 def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -> Entry:
@@ -120,6 +122,7 @@ def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -
     entry |= {key: getattr(recorded, key, None) for key in _RECORDED}
     both = composed_error(folder)
     entry |= {"composed": is_composed(folder), "composed_error": both.error if both is not None else None}
+    entry["virtual"] = entry["status"] == "done" and is_virtual(folder)
     about = cell_row(folder) | own.row(folder)
     entry |= {name: about[name] for name in _HOW_FAR_TO_TRUST}
     running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
@@ -142,7 +145,7 @@ def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
     slug, _, cell_id = folder.path.name.rpartition("-")
     named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": UNREADABLE}
     empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
-    empty |= {"composed": False, "composed_error": None, **dict.fromkeys(_HOW_FAR_TO_TRUST)}
+    empty |= {"composed": False, "composed_error": None, "virtual": False, **dict.fromkeys(_HOW_FAR_TO_TRUST)}
     return {**named, **empty, "reason": str(problem), "folder": str(folder.path), "running": None}
 
 
@@ -176,7 +179,8 @@ def _print_table(cells: Iterable[Entry]) -> None:
     rows = []
     for cell in cells:
         row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
-        time_s = time_to_target(cell["time_to_target_s"], cell["censored_at_s"], composed=cell["composed"])
+        ends = cell["time_to_target_s"], cell["censored_at_s"]
+        time_s = time_to_target(*ends, composed=cell["composed"], virtual=cell["virtual"])
         final = cell["final_metric"]
         metric = "-" if final is None else f"{cell['metric'] or 'metric'} {final:.4g}"
         reason = str(cell["reason"] or "").strip().partition("\n")[0]
@@ -190,12 +194,16 @@ def _print_table(cells: Iterable[Entry]) -> None:
         print(line)
 
 
-def time_to_target(reached_s: float | None, censored_at_s: float | None, *, composed: bool) -> str:
+def time_to_target(
+    reached_s: float | None, censored_at_s: float | None, *, composed: bool = False, virtual: bool = False
+) -> str:
     """``12.3 s ‡``, ``> 60.0 s`` where the target was not met within the training limit, ``-`` where there is none.
 
     What status.json says, so that no curve is read: the first crossing, which is marked. ``composed`` after it where
-    the time was not measured whole.
+    the time was not measured whole; ``virtual`` in place of it where the nodes were, whose times say nothing.
     """
+    if virtual:
+        return "virtual"
     mark = " composed" if composed else ""
     if reached_s is not None:
         return f"{seconds(reached_s)} {FIRST_CROSSING_MARK}{mark}"

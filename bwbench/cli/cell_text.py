@@ -24,11 +24,12 @@ from bwbench.records.schema import (
 from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT
 from bwbench.results.analysis.caveats import ComposedError, composed_error
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
-from bwbench.results.analysis.cells import setting_of, state_of
+from bwbench.results.analysis.cells import is_virtual, setting_of, state_of
 from bwbench.results.analysis.trial import PART_NAMES, digest_of
 
 _INDENT = "  "
 _EVALUATIONS = 12  # the last ones; --json has all
+_NO_TIMES = "virtual nodes share one process: their times say nothing"
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def cell_text(record: Shown) -> Iterator[str]:
         ("outcome", _outcome(record)),
         ("configuration", _configuration(folder.cell.config)),
         ("link", _link(folder.link, _part(content["link"]))),
-        ("time of a step", _ledger(record.ledger)),
+        ("time of a step", [_NO_TIMES] if is_virtual(folder) else _ledger(record.ledger)),
         ("bytes", _bytes(folder.status, folder.link)),
         ("environment", _aligned(_part(content["environment"])) or ["nothing recorded"]),
         ("evaluations on the validation split", _evaluations(record.curve)),
@@ -162,9 +163,15 @@ def _outcome(record: Shown) -> Iterator[str]:
     if refused := status.resume_refused:
         yield f"not resumed      {refused}"
     composed = status.composed
-    reached = time_to_target(status.time_to_target_s, status.censored_at_s, composed=composed is not None)
-    yield f"time to target   {reached}{_looked_at_anew(record.folder)}"
-    yield from map(_arrival, status.arrivals if len(status.arrivals) > 1 else ())
+    if is_virtual(record.folder):
+        yield f"time to target   {_NO_TIMES}"
+        yield f"samples to it    {status.samples_to_target or f'not within {status.samples}'}"
+        for one in status.arrivals if len(status.arrivals) > 1 else ():
+            yield f"{f'to {one.metric} {one.value:g}':<16} {one.samples or f'not within {status.samples}'} samples"
+    else:
+        reached = time_to_target(status.time_to_target_s, status.censored_at_s, composed=composed is not None)
+        yield f"time to target   {reached}{_looked_at_anew(record.folder)}"
+        yield from map(_arrival, status.arrivals if len(status.arrivals) > 1 else ())
     if composed is not None:
         ends = composed.interval_s
         within = f"; 95 % interval {seconds(ends[0])} to {seconds(ends[1])}" if ends else ""

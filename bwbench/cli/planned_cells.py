@@ -34,7 +34,8 @@ def print_cells(sweep: SweepPlan) -> None:
         stderr().print(f"note: {text}")
     skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
     left_out = f", {skipped} skipped" if skipped else ""
-    stderr().print(f"{len(planned)} cells, {len(sweep.todo)} to run{left_out}{_total_in_words(sweep.todo, foreseen)}")
+    count = f"{len(planned)} cell{'s' if len(planned) != 1 else ''}"
+    stderr().print(f"{count}, {len(sweep.todo)} to run{left_out}{_total_in_words(sweep.todo, foreseen)}")
 
 
 def print_cells_as_json(sweep: SweepPlan) -> None:
@@ -83,11 +84,12 @@ def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
         rtt = DURATION.format(float(f"{link.rtt_s:.6g}")) if link.shaped else "-"
         predicted = ("-",) * 4
         if found is not None:
-            volumes = (size(found.payload_bytes_per_step), size(found.wire_bytes_per_step))
+            virtual = item.cell.config.compute.virtual  # nothing crosses a wire, and a step has no time that counts
+            volumes = (size(found.payload_bytes_per_step), "-" if virtual else size(found.wire_bytes_per_step))
             expected = foreseen.predict(item) if item.runs or item.way != COMPOSED else None
             about = "about " if expected is not None and expected.to_target else ""
             total = seconds(expected.total_s) if expected is not None else "-"
-            predicted = (*volumes, seconds(found.step_s), f"{about}{total}")
+            predicted = (*volumes, "virtual" if virtual else seconds(found.step_s), f"{about}{total}")
         asked = link.describe()
         description = asked.partition(" (")[0] + asked.partition(")")[2]
         table.add_row(item.cell.slug, description, rtt, item.status, item.why, *predicted)

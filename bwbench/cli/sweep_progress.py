@@ -44,7 +44,7 @@ class _Row:
                 self.metric = f"{name} {value:.3f}"
 
     def finish(self, status: Status) -> None:
-        self.state, self.reason = status.status, outcome_in_words(status)
+        self.state, self.reason = status.status, outcome_in_words(status, virtual=self.cell.config.compute.virtual)
         self.clock_s = status.training_clock_s
 
 
@@ -113,7 +113,8 @@ class PlainProgress(_Shown):
     def cell_finished(self, item: PlannedCell, status: Status) -> None:
         """Say how the cell ended."""
         self._left.finish(item, status)
-        self._say(item.cell, f"{status.status}: {outcome_in_words(status)}")
+        words = outcome_in_words(status, virtual=item.cell.config.compute.virtual)
+        self._say(item.cell, f"{status.status}: {words}")
         del self._rows[_key(item.cell)]
 
     def cell_elsewhere(self, item: PlannedCell, status: Status) -> None:
@@ -222,11 +223,15 @@ class LiveProgress(_Shown):
         return Group(table, *lines, *([Text(self._note[:200], style="yellow")] if self._note else []))
 
 
-def outcome_in_words(status: Status) -> str:
-    """The end of a cell in words."""
+def outcome_in_words(status: Status, *, virtual: bool = False) -> str:
+    """The end of a cell in words; in samples where its nodes are virtual, whose times say nothing."""
     mark = ", composed" if status.composed is not None else ""
     if status.status in ("done", "diverged") and status.time_to_target_s is not None:
-        return f"target reached after {seconds(status.time_to_target_s)} of training{mark}"
+        reached = (
+            f"{status.samples_to_target} samples" if virtual else f"{seconds(status.time_to_target_s)} of training"
+        )
+        return f"target reached after {reached}{mark}"
     if status.status in ("done", "diverged") and status.censored_at_s is not None:
-        return f"target not reached within {seconds(status.censored_at_s)} of training{mark}"
+        limit = f"{status.samples} samples" if virtual else f"{seconds(status.censored_at_s)} of training"
+        return f"target not reached within {limit}{mark}"
     return str(status.reason)

@@ -277,7 +277,7 @@ def _check_step_times(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("compute", "overrides", str(node)), f"compute.overrides: {text}")
     bare = [node for node in range(config.nodes) if compute.step_time_of(node) is None]
     if compute.overrides and bare:
-        without = f"node {bare[0]} has" if len(bare) == 1 else f"nodes {', '.join(map(str, bare))} have"
+        without = f"node {bare[0]} has" if len(bare) == 1 else f"nodes {_in_runs(bare)} have"
         text = f"{without} no step time, and would be as fast as this machine happens to be beside nodes that are not; "
         yield Finding(
             ("compute", "overrides"), f"compute.overrides: {text}write 'step_time' in 'compute' for the others"
@@ -285,6 +285,17 @@ def _check_step_times(config: CellConfig) -> Iterator[Finding]:
     if config.launcher != "local" and any(isinstance(one, StepTimeTrace) for one in compute.declared):
         text = f"the file of a trace lies on this machine, and launcher {config.launcher!r} trains on others; "
         yield Finding(("compute", "step_time"), f"compute.step_time: {text}write {{mean: …, spread: …}}, or a duration")
+
+
+def _in_runs(numbers: Sequence[int]) -> str:
+    """Rising numbers in words: ``0, 2 to 63``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def _check_link(config: CellConfig) -> Iterator[Finding]:
@@ -357,7 +368,7 @@ def _check_virtual(config: CellConfig) -> Iterator[Finding]:
             where, f"{what}, whose times say nothing, so that limit.time would end it anywhere; limit samples"
         )
     if (reason := needs_workers(config)) is not None:
-        yield Finding(where, f"{what}, which changes what this method learns or cannot be done: {reason}")
+        yield Finding(where, f"{what}, which this method cannot have: {reason}; exclude it, or leave 'virtual' out")
 
 
 def _check_dilation(config: CellConfig) -> Iterator[Finding]:

@@ -14,11 +14,11 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
-from bwbench.base.explain import Location, explain, nearest, show, unknown_key
+from bwbench.base.explain import Location, explain, nearest, show, unknown_key, where_known
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import load_plugin
 from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
-from bwbench.experiment.config.cell_config import MAX_SEED
+from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.experiment import (
     LEAST_PILOT,
@@ -176,7 +176,7 @@ class _Reading:
         """The result; raises ConfigError with everything that was found wrong."""
         for key in self._content:
             if key not in KNOWN_KEYS:
-                self._add(key, unknown_key(key, KNOWN_KEYS))
+                self._add(key, unknown_key(key, KNOWN_KEYS) + where_known(key, CellConfig))
         name = self._read_name()
         repeats, until = self._read_repeats()
         most = repeats if until is None else until.at_most

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +15,15 @@ from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS
-from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig, from_easy_to_hard, hardest
+from bwbench.base.step_time import DeclaredStepTime
+from bwbench.experiment.config.cell_config import (
+    LEFT_OUT,
+    METHOD_KEYS,
+    CellConfig,
+    ComputeConfig,
+    from_easy_to_hard,
+    hardest,
+)
 from bwbench.experiment.config.cell_dilation import AUTO, auto_dilation
 from bwbench.experiment.config.combinations import (
     Finding,
@@ -38,6 +46,10 @@ _NEEDED = {
     "nodes": "'nodes' is missing: how many nodes train? For example 'nodes: 4'",
     "link": "'link' is missing: write 'link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}', or 'link: unshaped'",
     "model": "'model' is missing: write 'model: cnn'; 'bwbench list models' shows all",
+}
+_FORMS = {  # of keys whose value may be more than the type of the refused one says
+    "link": "write 'link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}', or 'link: unshaped'",
+    "dilation": "write a number above 0, such as 8, or 'auto'",
 }
 
 
@@ -112,7 +124,11 @@ def resolve(
         notes += said
         if config.nodes == 1 and not config.link.shaped:  # one node by itself, beside others that share a link
             config = config.model_copy(update={"dilation": 1.0})
-        elif chooses_dilation and not findings and config.link.shaped:
+        elif chooses_dilation and not findings and not config.link.shaped:
+            notes.append(
+                "dilation: auto is 1: a link that is not shaped takes what it takes, and cannot be slowed down"
+            )
+        elif chooses_dilation and not findings:
             factor, said_of_it = auto_dilation(config)
             config = config.model_copy(update={"dilation": factor})
             notes.append(said_of_it)
@@ -185,10 +201,22 @@ def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, lis
         findings += [Finding(("link", "trace"), f"link.trace: {problem}") for problem in error.problems]
     try:
         compute = freeze_compute(compute, folder)
-    except ConfigError as error:
-        findings += [Finding(("compute", "step_time"), f"compute.step_time: {one}") for one in error.problems]
+    except ConfigError:
+        findings += _broken_step_traces(compute, folder)
     frozen = config.model_copy(update={"link": link, "compute": compute})
     return frozen, findings, [] if findings else trace_notes(link)
+
+
+def _broken_step_traces(compute: ComputeConfig, folder: Path) -> Iterator[Finding]:
+    """What is wrong with traces of step times, each where it is written: of all nodes, or of one that differs."""
+    places: list[tuple[tuple[str, ...], DeclaredStepTime | None]] = [(("step_time",), compute.step_time)]
+    places += [(("overrides", str(node), "step_time"), own.step_time) for node, own in compute.overrides.items()]
+    for place, declared in places:
+        loc = ("compute", *place)
+        try:
+            freeze_compute(ComputeConfig(step_time=declared), folder)
+        except ConfigError as error:
+            yield from (Finding(loc, f"{'.'.join(loc)}: {one}") for one in error.problems)
 
 
 def _idle_settings(config: CellConfig) -> list[str]:
@@ -263,7 +291,8 @@ def _with_key(loc: Location, message: str) -> str:
         return message.replace("unknown key", f"{inside}: unknown key", 1) if inside else message
     if message.startswith("unknown ") or " has no option " in message:
         return message
-    return f"{'.'.join(map(str, loc))}: {message}"
+    form = _FORMS.get(str(loc[0])) if len(loc) == 1 else None
+    return f"{'.'.join(map(str, loc))}: {message}{f'; {form}' if form else ''}"
 
 
 def _inside_reference(error: Finding) -> Finding:

@@ -200,11 +200,13 @@ def doubts(planned: Sequence[PlannedCell]) -> list[str]:
             ] = None
         if (doubt := momentum_doubt(config)) is not None:
             found[doubt] = None
-        if (text := beyond_relay(config.link.dilated(config.dilation), config.nodes)) is None:
+        link = config.link.dilated(config.dilation) if config.link.shaped else config.link  # as it will be made
+        if (text := beyond_relay(link, config.nodes)) is None:
             continue
-        if config.link.backend != "relay" and not beyond_netem(config.link):
+        if link.backend != "relay" and not beyond_netem(link):
             has_netem = netem_available() if has_netem is None else has_netem
             if has_netem:
                 continue
-        found[text] = None
+        factor = f"dilation: {config.dilation:g}: " if config.dilation != 1 else ""
+        found[f"{factor}{text}; slow motion asks less of the relay (dilation: auto)"] = None
     return list(found)

@@ -92,12 +92,13 @@ def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEsti
         own_s, least_s = load.own_step_s(config.nodes), load.least_step_s(config.nodes)
         most = load.most_nodes
         carried = f"{most} node{'s' if most != 1 else ''} of {_duration(load.step_s)}, or " if most else ""
+        slower = f"a dilation above {load.dilation:g}" if load.dilation > 1 else "try dilation: auto"
         # Slow motion needs a link, and takes nothing off what a node by itself computes.
-        slower = "; or try dilation: auto" if most and config.link.shaped else ""
+        or_slower = f"; or {slower}" if most and config.link.shaped else ""
         found[
             f"host-bound: {config.nodes} nodes on {load.cores} processors; a step declared as {_duration(load.step_s)} "
             f"takes about {_duration(own_s)} without communication. This machine carries {carried}"
-            f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time){slower}"
+            f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time){or_slower}"
         ] = None
     return list(found)
 

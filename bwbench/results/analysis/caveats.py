@@ -184,9 +184,15 @@ def virtual_note(folders: Iterable[CellFolder]) -> str | None:
     """A sentence where cells have times that say nothing, because all their nodes shared a process; else None."""
     environments = [folder.environment for folder in folders]
     number = sum(environment is not None and environment.virtual for environment in environments)
+    return virtual_in_words(number, len(environments))
+
+
+def virtual_in_words(number: int, num_cells: int) -> str | None:
+    """The same sentence where cells have been counted already."""
     if not number:
         return None
-    return f"Virtual nodes in {number} of {len(environments)} cells: what they learn is right, their times say nothing."
+    what = "what they learn is right, their times say nothing"
+    return f"Virtual nodes in {number} of {num_cells} cells: {what}; compare samples and metrics."
 
 
 def provenance_of(folder: CellFolder) -> Provenance:

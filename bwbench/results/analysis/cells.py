@@ -193,6 +193,11 @@ def is_composed(folder: CellFolder) -> bool:
     return folder.status is not None and folder.status.composed is not None
 
 
+def is_virtual(folder: CellFolder) -> bool:
+    """Whether all nodes of a cell shared a process: what they learn is right, and their times say nothing."""
+    return folder.environment is not None and folder.environment.virtual
+
+
 def left_out_notes(folders: Iterable[CellFolder]) -> list[str]:
     """One note that counts and names the cells which are not drawn; none where all are."""
     by_state: dict[str, list[str]] = {}

@@ -221,8 +221,9 @@ def _compare_group(
             its = _ordered(condition, by, arms[name])
             comparison.footing.append(FootingRow(experiment, its, name, footing, arms[name].composed))
     if missing:
-        where = ", ".join([*(f"{key} {value}" for key, value in group.key), f"at {', '.join(missing)}"])
-        comparison.notes.append(f"{experiment}: no {baseline} that is done with {where}: no ratios there")
+        setting = ", ".join(f"{key} {value}" for key, value in group.key)
+        where = f"{f' with {setting}' if setting else ''} at {', '.join(missing)}"
+        comparison.notes.append(f"{experiment}: no {baseline} that is done{where}: no ratios there")
     for name, places in sorted(measured.items()):
         if len(places) > 1:
             crossovers = find_crossovers([Measured(bps, one.arrivals, arm.arrivals) for bps, one, arm in places])

@@ -41,8 +41,8 @@ class TimeToAccuracy(AbstractFigure):
     name = "time-to-accuracy"
 
     def applies(self, results: Results) -> str | None:
-        """Needs a target and one cell that is done."""
-        return "the cells have no target" if results.times.empty else None
+        """Needs a target and one cell that is done, of nodes that have times."""
+        return captions.without_times(results) or ("the cells have no target" if results.times.empty else None)
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm."""
@@ -202,8 +202,8 @@ class StepTime(AbstractFigure):
     name = "step-time"
 
     def applies(self, results: Results) -> str | None:
-        """Needs one cell that is done and recorded the ledger of its steps."""
-        return "no step was recorded" if results.ledger.empty else None
+        """Needs one cell that is done and recorded the ledger of its steps, of nodes that have times."""
+        return captions.without_times(results) or ("no step was recorded" if results.ledger.empty else None)
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm, shortest step first: mean seconds of each part, of the step, and the median step."""

@@ -12,6 +12,7 @@ from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
+from bwbench.results.analysis.cells import is_virtual
 from bwbench.results.analysis.results import COMPOSED_MARK, Results
 
 APART = 1.2  # times: what differs by less spans no axis
@@ -163,6 +164,11 @@ def in_two_lines(label: str) -> str:
         return label
     place = min(breaks, key=lambda place: abs(place - len(label) / 2))
     return f"{label[:place].rstrip()}\n{label[place:]}"
+
+
+def without_times(results: Results) -> str | None:
+    """Why a figure of times has nothing to draw: all done cells have virtual nodes; None where one has workers."""
+    return "virtual nodes have no times" if results.done and all(map(is_virtual, results.done)) else None
 
 
 def too_few_bandwidths(results: Results) -> str | None:

@@ -200,7 +200,7 @@ def test_a_baseline_that_is_not_done_somewhere_leaves_rows_without_ratio(
             (folder / "status.json").unlink()
     found = compared(tmp_path, capsys)
     assert [(row["ratio"] is None, row["n"]) for row in found["rows"]] == [(True, 0), (False, 2)]
-    assert any("no ring that is done with at 10 Mbit/s" in str(note) for note in found["notes"])
+    assert any("no ring that is done at 10 Mbit/s" in str(note) for note in found["notes"])
 
 
 def test_exports_agree_whatever_the_format(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

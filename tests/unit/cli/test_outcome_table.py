@@ -20,11 +20,11 @@ def study(folder: Path, arms: str = "ring, single") -> list[PlannedCell]:
     return list(plan_sweep([write_study(folder, arms=arms)], folder / "results").selected)
 
 
-def record(item: PlannedCell, host: str = "a", **status: Any) -> None:
+def record(item: PlannedCell, host: str = "a", *, virtual: bool = False, **status: Any) -> None:
     attempt = item.folder / "attempt-1"
     attempt.mkdir(parents=True)
     (item.folder / "cell.json").write_text(json.dumps(item.cell.to_json()))
-    (attempt / "environment.json").write_text(json.dumps({"host": host, "kernel": "6"}))
+    (attempt / "environment.json").write_text(json.dumps({"host": host, "kernel": "6", "virtual": virtual}))
     content = {
         "id": item.cell.id,
         "slug": item.cell.slug,
@@ -84,6 +84,34 @@ def test_single_is_compared_with_by_seed_and_a_target_met_at_once_has_no_ratio(
     rows, _ = printed(items, capsys)
     rings = {"seed 1" in row: row for row in rows if row.startswith("ring")}
     assert "1.50x" in rings[True] and "x " not in rings[False].replace("Mbit/s", "")
+
+
+def test_nodes_that_differ_and_slow_motion_are_compared_with_single(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path, repeats=1, arms="ring, single")
+    path.write_text(
+        f"compute: {{step_time: 60 ms, overrides: {{1: {{step_time: 90 ms}}}}}}\ndilation: 4\n{path.read_text()}"
+    )
+    items = list(plan_sweep([path], tmp_path / "results").selected)
+    for item in items:
+        record(item, time_to_target_s=2.0 if item.cell.arm == "ring" else 3.0)
+    rows, _ = printed(items, capsys)
+    assert len(rows) == 3 and all("1.50x" in row for row in rows if row.startswith("ring"))
+
+
+def test_times_of_virtual_nodes_are_not_shown_and_their_samples_order_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(tmp_path, repeats=1, arms="ring, ddp")
+    items = list(plan_sweep([path], tmp_path / "results").selected)
+    for item in items:
+        is_ring = item.cell.arm == "ring"
+        record(item, virtual=True, time_to_target_s=7.0 if is_ring else 9.0, samples_to_target=200 if is_ring else 100)
+    rows, said = printed(items, capsys)
+    assert [row.split()[0] for row in rows] == ["ddp", "ddp", "ring", "ring"]
+    assert all("virtual" in row and "7 s" not in row and "9 s" not in row for row in rows)
+    assert "their times say nothing" in said and "‡" not in said
 
 
 def test_rates_of_a_matrix_are_compared_each_with_its_like_and_tuned_ones_across(

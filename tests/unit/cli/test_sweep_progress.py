@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from bwbench.cli import sweep_progress
-from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
+from bwbench.cli.sweep_progress import LiveProgress, PlainProgress, outcome_in_words
 from bwbench.experiment.plan import foresee
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.schema import Evaluation, Status
@@ -78,3 +78,10 @@ def test_a_table(items: list[PlannedCell], said: io.StringIO) -> None:
     assert "note: the disk is slow" in shown and "target reached after 2 s of training" in shown
     assert f"1 done, 1 skipped, 1 failed elsewhere of {len(items)}" in shown
     assert f"waiting for {len(items) - 3} cell(s) that other processes run" in shown
+
+
+def test_how_virtual_nodes_end_is_told_in_samples() -> None:
+    done = Status(status="done", id="0", slug="x", time_to_target_s=2.0, samples_to_target=640, samples=640)
+    missed = Status(status="done", id="0", slug="x", censored_at_s=3.0, samples=1280)
+    assert outcome_in_words(done, virtual=True) == "target reached after 640 samples"
+    assert outcome_in_words(missed, virtual=True) == "target not reached within 1280 samples"

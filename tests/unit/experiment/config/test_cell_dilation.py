@@ -10,6 +10,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.cell_dilation import auto_dilation
 from bwbench.experiment.config.load import load_experiment
+from bwbench.experiment.config.resolve import resolve
 from bwbench.experiment.plan.composing import convergence_config
 from bwbench.records.cell_identity import identity, recorded_identity
 
@@ -71,6 +72,13 @@ def test_auto_takes_the_least_power_of_two_that_carries_nodes_and_link(
     config = config_of(tmp_path, text)
     found, reason = auto_dilation(config, cores)
     assert found == factor and why in reason, reason
+
+
+def test_auto_says_that_a_link_that_is_not_shaped_is_not_slowed_down(tmp_path: Path) -> None:
+    asked = {"nodes": 16, "link": "unshaped", "model": "mlp", "algorithm": "ring", "dilation": "auto"}
+    found = resolve(asked, (), tmp_path)
+    assert found.config is not None and found.config.dilation == 1.0
+    assert [text for text in found.notes if text.startswith("dilation: auto is 1: ")]
 
 
 def test_auto_is_the_same_for_all_arms_of_a_comparison(tmp_path: Path) -> None:

@@ -37,14 +37,14 @@ def test_a_momentum_that_keeps_a_method_from_training_is_told(
     assert [("momentum: 0" in text) for text in found] == [True] * warned
 
 
-@pytest.mark.parametrize(("dilation", "expected"), [(1, 1), (256, 0)])
-def test_what_the_relay_carries_is_asked_of_the_link_as_it_is_made(
-    tmp_path: Path, dilation: float, expected: int
+@pytest.mark.parametrize(("dilation", "said"), [(1, "16 Gbit/s"), ("auto", None), (64, None), (0.5, "32 Gbit/s")])
+def test_what_the_relay_hardly_carries_is_told_of_the_link_as_it_is_made(
+    tmp_path: Path, dilation: object, said: str | None
 ) -> None:
-    asked = {"nodes": 64, "link": {"bandwidth": "2 Gbit/s"}, "compute": {"step_time": "100 ms"}, "algorithm": "ring"}
-    config = resolve(
-        {**asked, "model": "logistic", "limit": {"samples": 100}, "dilation": dilation}, (), tmp_path
-    ).config
+    link = {"bandwidth": "1 Gbit/s", "backend": "relay"}
+    asked = {"nodes": 16, "link": link, "model": "logistic", "algorithm": "ring", "compute": {"step_time": "200 ms"}}
+    config = resolve({**asked, "dilation": dilation}, (), tmp_path).config
     assert config is not None
-    found = doubts([PlannedCell(Cell("0" * 10, "ring", "study", "ring", 0, config), tmp_path, "missing", True, "")])
-    assert len([text for text in found if "relay carries" in text]) == expected
+    cell = Cell("0" * 10, "ring", "study", "ring", 0, config)
+    found = doubts([PlannedCell(cell, tmp_path, "missing", True, "")])
+    assert len(found) == (said is not None) and all(f"may send {said}" in text for text in found)

@@ -53,6 +53,6 @@ def test_the_congestion_control_of_real_hosts_is_told_as_that_of_emulated_ones_i
 def test_virtual_nodes_are_told_because_their_times_say_nothing() -> None:
     cells = [SimpleNamespace(environment=Environment(virtual=virtual)) for virtual in (True, False)]
     assert virtual_note([*cells, SimpleNamespace(environment=None)]) == (
-        "Virtual nodes in 1 of 3 cells: what they learn is right, their times say nothing."
+        "Virtual nodes in 1 of 3 cells: what they learn is right, their times say nothing; compare samples and metrics."
     )
     assert virtual_note(cells[1:]) is None
