@@ -34,6 +34,7 @@ DONE = "done"
 
 _NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
 
+_MOST = 10**300  # that a float can stand for; a configuration may hold any number
 Row: TypeAlias = dict[str, object]  # of a table: a name and a value each column
 
 
@@ -125,9 +126,9 @@ def is_reference(cell: CellRecord) -> bool:
 
 
 def dilation_of(config: JsonObject) -> float:
-    """Seconds of the machine to one of the training clock."""
-    factor = config.get("dilation", 1.0)
-    return float(factor) if isinstance(factor, (int, float)) else 1.0
+    """Seconds of the machine to one of the training clock; 1 where a record holds what no cell can have."""
+    factor = config.get("dilation")
+    return float(factor) if isinstance(factor, (int, float)) and 0 < factor < _MOST else 1.0
 
 
 def concerns_no_link(cell: CellRecord) -> bool:

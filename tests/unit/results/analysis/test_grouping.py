@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.records import CellFolder, iter_cells
+from bwbench.results.analysis.cells import dilation_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, UNSHAPED, Group, deciding, flat_settings, group_cells
 
 ARMS = ("ring", "threshold", "single")
@@ -153,3 +155,8 @@ def test_slow_motion_makes_groups_which_one_node_alone_joins_in_the_machines_tim
     ]
     for group in found:
         assert sorted(folder.cell.arm for folder in group.folders) == ["ring", "single", "threshold"]
+
+
+@pytest.mark.parametrize("odd", [None, "fast", 0, -2, 10**400, float("inf"), float("nan"), [8]])
+def test_a_dilation_that_no_cell_can_have_is_none(odd: object) -> None:
+    assert dilation_of({"dilation": odd}) == 1.0  # type: ignore[dict-item]  # what a record may hold
