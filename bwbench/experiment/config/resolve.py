@@ -109,11 +109,8 @@ def resolve(
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     content = {**LEFT_OUT, **content, "plugins": list(plugins)}
     chooses_dilation = content.get("dilation") == AUTO
-    if isinstance(dilation := content.get("dilation"), str):
+    if chooses_dilation:
         content["dilation"] = 1.0
-        if not chooses_dilation:
-            text = f"dilation: {dilation!r} is neither {AUTO!r} nor a number, such as 8"
-            findings.append(Finding(("dilation",), text))
     config, errors = _validated(content, CellConfig, expanded, findings)
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None and config.targets:
