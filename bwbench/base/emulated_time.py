@@ -4,7 +4,8 @@ In slow motion (``dilation: K``) a training lives in a world whose links and dec
 Its clock shows the machine's seconds divided by K. What does not take K times as long by itself is our own software:
 it is made to. Whoever has computed on the way calls ``catch_up``. With K > 1 that sleeps for K − 1 times what the
 calling thread has had of a processor since its last call, so that all of it has taken K times as long. With K < 1
-nothing can be taken back, and the clock is put back instead by what it has gone too far.
+nothing can be taken back, and the clock is put back instead by what it has gone too far. Threads that compute at the
+same time have it put back once: by no more than the machine's time that has passed, less what others had it put back.
 
 One factor holds for a whole process, and is set before anything is timed; with 1, the default, all of this is the
 monotonic clock and nothing else. Threads of libraries (gloo's, torch's) call nobody. What they have computed is what
@@ -22,18 +23,26 @@ import time
 SHORTEST_SLEEP_S = 2e-4  # what is owed less than this waits for more: waking up takes as long
 
 
+class _Window:
+    """Since when somebody's computing is not in the clock yet, and what of all others' was in it by then."""
+
+    def __init__(self, computed_s: float) -> None:
+        self.since_s, self.computed_s = time.monotonic(), computed_s
+
+
 class _World:
     """What a process knows of the time of its training."""
 
     def __init__(self) -> None:
         self.factor = 1.0
-        self.put_back_s = 0.0  # in machine seconds
+        self.computed_s = 0.0  # that the clock was put back for, by all, in machine seconds
         self.lock = threading.Lock()
         self.own = threading.local()
         self.threads: set[int] = set()  # native ids of those that catch up by themselves
         self.ended_cpu_s = 0.0  # of such threads that have ended
         self.last_cpu_s: dict[int, float] = {}
         self.libraries_cpu_s = 0.0  # what theirs had when somebody last caught up with them
+        self.of_libraries = _Window(0.0)
 
 
 _world = _World()
@@ -47,13 +56,10 @@ def dilate(factor: float) -> None:
 
 
 def monotonic() -> float:
-    """Seconds of a clock of the training's time, which ranks of one machine share where ``factor`` >= 1.
-
-    It is monotonic there. Below 1 it goes back where threads have computed at the same time: it is put back for each.
-    """
+    """Seconds of a monotonic clock of the training's time, which ranks of one machine share where ``factor`` >= 1."""
     if _world.factor == 1.0:
         return time.monotonic()
-    return (time.monotonic() - _world.put_back_s) / _world.factor
+    return (time.monotonic() - _world.computed_s * (1.0 - min(1.0, _world.factor))) / _world.factor
 
 
 def machine_s(seconds: float) -> float:
@@ -77,10 +83,9 @@ def catch_up(*, of_libraries: bool = False) -> None:
         return
     computed_s = _own_cpu_s()
     if _world.factor < 1.0:
+        _world.own.window = _put_back(computed_s, _world.own.window)
         if of_libraries:
-            computed_s += _libraries_cpu_s()
-        with _world.lock:
-            _world.put_back_s += computed_s * (1.0 - _world.factor)
+            _world.of_libraries = _put_back(_libraries_cpu_s(), _world.of_libraries)
         return
     owed_s = _world.own.owed_s + computed_s * (_world.factor - 1.0)
     if owed_s > SHORTEST_SLEEP_S:
@@ -97,6 +102,15 @@ def forget_computed() -> None:
         _own_cpu_s()
     if _world.factor < 1.0:
         _libraries_cpu_s()
+        _world.own.window = _world.of_libraries = _Window(_world.computed_s)
+
+
+def _put_back(computed_s: float, window: _Window) -> _Window:
+    """Put the clock back for what was computed since ``window`` began; returns the one that begins now."""
+    with _world.lock:
+        others_s = _world.computed_s - window.computed_s
+        _world.computed_s += max(0.0, min(computed_s, time.monotonic() - window.since_s - others_s))
+        return _Window(_world.computed_s)
 
 
 def _own_cpu_s() -> float:
@@ -105,7 +119,7 @@ def _own_cpu_s() -> float:
     known: float | None = getattr(_world.own, "cpu_s", None)
     _world.own.cpu_s = now_s
     if known is None:
-        _world.own.owed_s = 0.0
+        _world.own.owed_s, _world.own.window = 0.0, _Window(_world.computed_s)
         with _world.lock:
             _world.threads.add(threading.get_native_id())
         return 0.0

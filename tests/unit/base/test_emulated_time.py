@@ -98,6 +98,19 @@ def test_what_libraries_compute_is_caught_up_with_once_and_only_where_it_is_aske
     assert emulated_time.monotonic() == began_s + 2.0
 
 
+def test_what_is_computed_at_the_same_time_has_the_clock_put_back_once(machine: Machine) -> None:
+    emulated_time.dilate(0.25)
+    emulated_time.forget_computed()
+    began_s = emulated_time.monotonic()
+    machine.compute(2.0)
+    machine.process_s += 1.5  # of libraries, on another processor meanwhile
+    emulated_time.catch_up(of_libraries=True)
+    assert emulated_time.monotonic() - began_s == pytest.approx(2.0)
+    machine.libraries_compute(1.0)
+    emulated_time.catch_up(of_libraries=True)
+    assert emulated_time.monotonic() - began_s == pytest.approx(3.0)
+
+
 def test_slowed_down_libraries_are_left_as_they_are(machine: Machine) -> None:
     emulated_time.dilate(3.0)
     emulated_time.forget_computed()
