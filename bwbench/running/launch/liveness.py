@@ -166,10 +166,11 @@ class Stalls:
         num_ranks: of the group.
         pause_s: how long a rank may rightly do nothing: the time that steps are padded to, all of those between two
             exchanges.
+        slow: how many times as long everything takes, in slow motion.
     """
 
-    def __init__(self, num_ranks: int, pause_s: float = 0.0) -> None:
-        self._pause_s = pause_s
+    def __init__(self, num_ranks: int, pause_s: float = 0.0, slow: float = 1.0) -> None:
+        self._pause_s, self._alone_limit_s = pause_s, ALONE_LIMIT_S * slow
         self._stopped_s: list[float | None] = [None] * num_ranks
         self._computing = [True] * num_ranks
         self._used_s: Sequence[float] = [0.0] * num_ranks
@@ -205,7 +206,7 @@ class Stalls:
         idle_s = now_s - max(self._moved_s, self._computed_s)
         if idle_s > stall_after_s + self._pause_s:
             return f"no rank has computed or sent anything for {idle_s:.0f} s: the ranks wait for one another"
-        if (alone_s := now_s - self._moved_s) > ALONE_LIMIT_S + self._pause_s:
+        if (alone_s := now_s - self._moved_s) > self._alone_limit_s + self._pause_s:
             ranks = [rank for rank, computing in enumerate(self._computing) if computing]
             text = f"rank {ranks[0]} computes" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} compute"
             return f"{text} while all others wait, and nothing has been sent for {alone_s:.0f} s"

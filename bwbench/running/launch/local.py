@@ -81,7 +81,7 @@ class LocalLauncher:
         self._slow = max(1.0, self._dilation)  # what takes longer to be seen
         self._dead_links = DeadLinks([node.data_address for node in network.nodes])
         pause_s = longest_asked_s(cell.config.compute, quiet_steps(cell.config))  # one node pads, and the others wait
-        self._stalls = Stalls(self._num_ranks, pause_s * self._dilation)
+        self._stalls = Stalls(self._num_ranks, pause_s * self._dilation, self._slow)
 
     def run(self, wall_limit_s: float, on_event: EventHandler) -> LaunchOutcome:
         """Start the workers and wait until they have ended.
