@@ -5,9 +5,10 @@ interval (Welch, on logarithms), and the ratio on each link by itself. The row i
 3 % of 1. What the runs were made with is in their records: `bwbench run experiments/dilation.yaml`, which goes on where
 it was ended.
 
-Exit status 1 where a row fails whose dilation is one that ``dilation: auto`` takes (1 and more).
+Exit status 1 where a row fails whose dilation is one that ``dilation: auto`` takes (1 and more), or where there are no
+runs.
 
-Usage: python benchmarks/dilation.py RESULTS [--json FILE]
+Usage: python benchmarks/dilation.py [RESULTS] [--json FILE] [--quick]
 """
 
 from __future__ import annotations
@@ -22,21 +23,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bwbench.base.errors import RecordError
 from bwbench.records import iter_cells
 from bwbench.results.analysis.cells import dilation_of, setting_of
 from bwbench.results.analysis.welch import TIMING_RUNS, ErrorPart, MeanError
 
 MOST_OFF = 0.03
+RECORDS = Path(__file__).parent / "records" / "dilation"
 
 Steps = dict[tuple[str, float, str], list[float]]  # seconds of a step, by arm, dilation and link
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="?", default=RECORDS)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="the same: records are read in a second")
     options = parser.parse_args()
-    found = rows(steps_of(options.results))
+    try:
+        found = rows(steps_of(options.results))
+    except RecordError as error:
+        sys.exit(f"{error}; `bwbench run experiments/dilation.yaml` makes results/dilation")
     print(f"{'method':<20}{'K':>6}{'runs':>6}{'ratio':>8}{'95 %':>18}  links")
     for row in found:
         links = "  ".join(f"{link}: {ratio:.3f}" for link, ratio in row["links"].items())
@@ -45,7 +52,7 @@ def main() -> None:
         print(f"{row['arm']:<20}{row['dilation']:>6g}{row['runs']:>6}{row['ratio']:>8.3f}{span:>18}  {links}{kept}")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
-    sys.exit(any(not row["kept"] and row["dilation"] > 1 for row in found))
+    sys.exit(not found or any(not row["kept"] and row["dilation"] > 1 for row in found))
 
 
 def steps_of(results: Path) -> Steps:

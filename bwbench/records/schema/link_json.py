@@ -298,10 +298,13 @@ class LinkRecord(Versioned):
 
     @property
     def in_asked_time(self) -> LinkRecord:
-        """The same record with what was measured before and after the training in the time of ``requested``."""
+        """The same record with what was measured before and after the training in the time of ``requested``.
+
+        It says no ``dilation`` any more, so that nothing is converted twice.
+        """
         if self.dilation is None:
             return self
-        update = {}
+        update: dict[str, object] = {"dilation": None}
         for name in ("achieved_before", "achieved_after"):
             found: Measurement | None = getattr(self, name)
             if found is not None:

@@ -218,5 +218,6 @@ def test_what_was_measured_of_a_dilated_link_is_told_in_the_time_of_the_one_that
     (told,) = found.achieved_before.pairs if found.achieved_before is not None else ()
     assert (told.asked_bps, told.achieved_goodput_bps, told.achieved_rtt_s) == (10e6, 9.6e6, 0.01)
     assert told.asked_loss == 0.1 and told.asked_rtt_s is None and found.achieved_after is None
+    assert found.in_asked_time is found
     plain = LinkRecord(achieved_before=before)
     assert plain.in_asked_time is plain
