@@ -29,6 +29,7 @@ BASE = {
 TRIES = 3  # a machine that does other work makes frames late; a wrong table spoils every try
 GAP_S = 0.3e-3  # far below the jitter: nearly every second packet would overtake another
 Z = 3.3  # one false alarm in a thousand
+DRAWS = 2  # by chance alone, one in a million runs misses twice; a wrong share misses every time
 
 
 def link(**asked: Any) -> Link:
@@ -49,25 +50,32 @@ def streams_and_error(
     return min(found, key=lambda one: abs(one[1]))
 
 
-def check_loss(stream: Received, asked: float) -> None:
-    """Inside the binomial interval."""
+def is_loss(stream: Received, asked: float) -> bool:
+    """Whether the share lost lies inside the binomial interval."""
     deviation = math.sqrt(asked * (1 - asked) / stream.number)
-    assert stream.loss == pytest.approx(asked, abs=Z * deviation)
+    return abs(stream.loss - asked) <= Z * deviation
 
 
 def test_normal_jitter_that_keeps_the_order_and_single_losses() -> None:
     asked = link(loss=0.01, overrides={2: {"loss": 1 - 0.95**2 / 0.99}})
+    shares = (0.01, 0.05)
+    lost = []
     with open_network(asked, 3) as network:
         # Packets that far apart never get into each other's way.
         assert abs(streams_and_error(network, asked, [1, 2], number=400, gap_s=0.02)[1]) <= 0.1
-        before = network.counters().total().drops
-        streams = send(network, 0, [1, 2], 4000, GAP_S, 100)
-        drops = network.counters().total().drops - before
-    for stream, share in zip(streams, (0.01, 0.05), strict=True):
-        check_loss(stream, share)
-        assert stream.is_in_order
-        assert statistics.fmean(stream.bursts) == pytest.approx(1 / (1 - share), abs=0.25)
-    assert drops == sum(stream.number - len(stream.numbers) for stream in streams)
+        for _ in range(DRAWS):
+            before = network.counters().total().drops
+            streams = send(network, 0, [1, 2], 4000, GAP_S, 100)
+            drops = network.counters().total().drops - before
+            for stream, share in zip(streams, shares, strict=True):
+                assert stream.is_in_order
+                assert statistics.fmean(stream.bursts) == pytest.approx(1 / (1 - share), abs=0.25)
+            assert drops == sum(stream.number - len(stream.numbers) for stream in streams)
+            lost.append([stream.loss for stream in streams])
+            if all(is_loss(stream, share) for stream, share in zip(streams, shares, strict=True)):
+                break
+        else:
+            pytest.fail(f"{lost} lost where {shares} were asked")
 
 
 def test_uniform_jitter_and_losses_in_bursts() -> None:
