@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 
 SHORTEST_SLEEP_S = 2e-4  # what is owed less than this waits for more: waking up takes as long
 
@@ -65,6 +67,13 @@ def monotonic() -> float:
 def machine_s(seconds: float) -> float:
     """What so many seconds of the training take of the machine's."""
     return seconds * _world.factor
+
+
+def emulated_values(values: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """What was measured in the machine's time, in emulated time: rates (``…_bps``) and times (``…_s``), as known."""
+    known = {name: value for name, value in values.items() if value is not None}
+    rates = {name: value * factor for name, value in known.items() if name.endswith("_bps")}
+    return rates | {name: value / factor for name, value in known.items() if name.endswith("_s")}
 
 
 def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The program's own probe on a netem link of four nodes: goodput of all at once, round trips, loss."""
+"""The probe on a netem link of four nodes, in slow motion too: goodput of all at once, round trips, loss."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ NUM_NODES = 4
 TRIES = 5
 
 
-def test_the_probe_finds_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    link = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2.5 ms", "backend": "netem"})
+@pytest.mark.parametrize(("bandwidth", "latency", "dilation"), [("10 Mbit/s", "2.5 ms", 1), ("80 Mbit/s", "0.5 ms", 8)])
+def test_the_probe_finds_what_was_asked(
+    bandwidth: str, latency: str, dilation: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Link.model_validate({"bandwidth": bandwidth, "latency": latency, "backend": "netem"})
+    link = asked.dilated(dilation)
     before = outside()
     measured: list[LinkMeasurement] = []
     wrong = set(range(NUM_NODES))
-    with open_network(link, NUM_NODES) as network:
+    with open_network(asked, NUM_NODES, dilation=dilation) as network:
         assert network.backend == "netem"
         while wrong and len(measured) < TRIES:
             measured.append(verify(network, link, NUM_NODES))
@@ -37,4 +41,8 @@ def test_the_probe_finds_what_was_asked(capsys: pytest.CaptureFixture[str]) -> N
             )
     assert not wrong, [measurement.reasons for measurement in measured]
     assert len(measured[-1].pairs) == NUM_NODES
+    # What stays of a rate for payload depends on frames alone, so that it is the same share of what was asked.
+    pair = measured[-1].emulated(dilation).pairs[0]
+    assert pair.asked_bps == pytest.approx(asked.bandwidth_bps)
+    assert pair.achieved_goodput_bps == pytest.approx(0.972 * (asked.bandwidth_bps or 0), rel=0.05)
     assert outside() == before

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from bwbench.base.emulated_time import emulated_values
 from bwbench.base.errors import LinkError
 from bwbench.base.messages import MessageReader, encode
 from bwbench.base.plain_data import Json, JsonObject
@@ -85,16 +86,7 @@ class PairMeasurement:
 
     def emulated(self, dilation: float) -> PairMeasurement:
         """See ``LinkMeasurement.emulated``."""
-        return replace(
-            self,
-            asked_bps=self.asked_bps and self.asked_bps * dilation,
-            asked_goodput_bps=self.asked_goodput_bps and self.asked_goodput_bps * dilation,
-            achieved_goodput_bps=self.achieved_goodput_bps * dilation,
-            asked_rtt_s=self.asked_rtt_s and self.asked_rtt_s / dilation,
-            achieved_rtt_s=self.achieved_rtt_s and self.achieved_rtt_s / dilation,
-            asked_jitter_s=self.asked_jitter_s / dilation,
-            achieved_jitter_s=self.achieved_jitter_s and self.achieved_jitter_s / dilation,
-        )
+        return replace(self, **emulated_values(vars(self), dilation))
 
     @property
     def goodput_error(self) -> float | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import model_validator
 
+from bwbench.base.emulated_time import emulated_values
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.records.schema.record import Flag, Number, Record, Text, Versioned, Whole
 
@@ -46,11 +47,7 @@ class MeasuredPair(Record):
 
     def undilated(self, dilation: float) -> MeasuredPair:
         """The same in the time of the link that was asked, of which one that is dilated was measured."""
-        rates = ("asked_bps", "asked_goodput_bps", "achieved_goodput_bps")
-        times = ("asked_rtt_s", "achieved_rtt_s", "asked_jitter_s", "achieved_jitter_s")
-        known = {name: value for name in (*rates, *times) if (value := getattr(self, name)) is not None}
-        factors = {name: dilation if name in rates else 1 / dilation for name in known}
-        return self.model_copy(update={name: value * factors[name] for name, value in known.items()})
+        return self.model_copy(update=emulated_values(dict(self), dilation))
 
 
 class ComparedClock(Record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -176,10 +176,10 @@ def cell_status(cell: Cell, attempt: Path, outcome: LaunchOutcome, link: LinkRec
 def longer_than_asked(config: CellConfig, events: EventsByRank) -> str | None:
     """Why steps have not been as long as their ``step_time``, because computing took longer; None where they have been.
 
-    Nodes of which the same is asked are judged together. Where each step is asked for the same time, their median says
-    it: half of the steps may be late. Where times are drawn, or follow a trace, hardly any may be: what is cut off are
-    the short ones, and the mean is then no longer what was declared. Raises ConfigError where the file of a trace is
-    not there any more, or has changed.
+    Where each step is asked for the same time, the median of each node says it: half of its steps may be late, and one
+    late node is enough, since the others wait for it. Where times are drawn, or follow a trace, hardly any may be of
+    all nodes of which the same is asked: what is cut off are the short ones, and the mean is then no longer what was
+    declared. Raises ConfigError where the file of a trace is not there any more, or has changed.
     """
     nodes: dict[AnyStepTime, list[int]] = {}
     for rank in events:
@@ -187,22 +187,35 @@ def longer_than_asked(config: CellConfig, events: EventsByRank) -> str | None:
             nodes.setdefault(declared, []).append(rank)
     for declared, ranks in nodes.items():
         booked = [(rank, step) for rank in ranks for step in events[rank] if isinstance(step, Step) and step.ledger]
-        computed_s = [step.ledger.compute_s for _, step in booked if step.ledger]
-        who = "" if len(nodes) == 1 else f" on node {', '.join(map(str, sorted(ranks)))}"
         if isinstance(declared, SteadyStepTime) and not declared.is_drawn:
-            if computed_s and (median_s := statistics.median(computed_s)) > declared.mean_s:
+            if late := _late_median(booked, declared.mean_s):
+                median_s, late_ranks = late
+                who = "" if len(late_ranks) == len(events) else f" on node {', '.join(map(str, late_ranks))}"
                 return f"a step computes for {median_s:.3g} s{who}, longer than the declared step_time"
             continue
+        computed_s = [step.ledger.compute_s for _, step in booked if step.ledger]
+        who = "" if len(nodes) == 1 else f" on node {', '.join(map(str, sorted(ranks)))}"
         asked = {rank: asked_of(config, rank) for rank in ranks}
-        late = sum(
+        num_late = sum(
             spent_s > asked_s(step.step, step.clock_s - step.duration_s)
             for (rank, step), spent_s in zip(booked, computed_s, strict=True)
             if (asked_s := asked[rank]) is not None
         )
-        if late > MOST_LATE_SHARE * len(booked):
-            share = f"{100 * late / len(booked):.3g} % of the steps compute for longer than their step_time{who}"
+        if num_late > MOST_LATE_SHARE * len(booked):
+            share = f"{100 * num_late / len(booked):.3g} % of the steps compute for longer than their step_time{who}"
             return f"{share}, {declared} (at most {100 * MOST_LATE_SHARE:g} % may)"
     return None
+
+
+def _late_median(booked: Iterable[tuple[int, Step]], asked_s: float) -> tuple[float, list[int]] | None:
+    """The longest median of a node, in seconds, and the nodes whose own is above what was asked; None where none is."""
+    computed_s: dict[int, list[float]] = {}
+    for rank, step in booked:
+        if step.ledger:
+            computed_s.setdefault(rank, []).append(step.ledger.compute_s)
+    medians_s = {rank: statistics.median(times_s) for rank, times_s in computed_s.items()}
+    late = sorted(rank for rank, median_s in medians_s.items() if median_s > asked_s)
+    return (max(medians_s[rank] for rank in late), late) if late else None
 
 
 class LinkFile:

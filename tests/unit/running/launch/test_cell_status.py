@@ -76,6 +76,7 @@ SLOW = {"1": {"step_time": "120 ms"}}
         ({}, (9.0, 9.0), None),
         ({"step_time": "60 ms"}, (0.05, 0.05), None),
         ({"step_time": "60 ms"}, (0.07, 0.07), "a step computes for 0.07 s, longer than the declared step_time"),
+        ({"step_time": "60 ms"}, (0.05, 0.07), "0.07 s on node 1, longer than the declared step_time"),
         ({"step_time": "60 ms", "overrides": SLOW}, (0.05, 0.11), None),
         ({"step_time": "60 ms", "overrides": SLOW}, (0.07, 0.11), "on node 0, longer than"),
         ({"step_time": "60 ms", "overrides": SLOW}, (0.05, 0.13), "on node 1, longer than"),
