@@ -68,7 +68,7 @@ def show(
         str,
         typer.Argument(metavar="CELL", help="Its folder, its id or the start of it, or its slug.", show_default=False),
     ],
-    results: Annotated[Path, option("Where to look for an id or a slug.")] = Path("results"),
+    results: Annotated[Path, option("Where to look for an id or a slug.", metavar="DIR")] = Path("results"),
     *,
     json: Annotated[bool, option("Print JSON instead of text.", "--json")] = False,
 ) -> int:
@@ -86,8 +86,10 @@ def show(
 
 def compare(
     folder: ResultsFolder,
-    baseline: Annotated[str, option("The arm that all others are compared with, e.g. ddp or single.")],
-    by: Annotated[str, option("Dotted key of the configuration whose values stand first.")] = "link.bandwidth",
+    baseline: Annotated[str, option("The arm that all others are compared with, e.g. ddp or single.", metavar="ARM")],
+    by: Annotated[
+        str, option("Dotted key of the configuration whose values stand first.", metavar="KEY")
+    ] = "link.bandwidth",
     *,
     target: AskedTarget = None,
     json: Annotated[bool, option("Print JSON instead of tables.", "--json")] = False,
@@ -109,7 +111,9 @@ def compare(
 def publish(
     folder: ResultsFolder,
     *,
-    to: Annotated[Path | None, option("Results folder for the files.", show_default="beside the records")] = None,
+    to: Annotated[
+        Path | None, option("Results folder for the files.", metavar="DIR", show_default="beside the records")
+    ] = None,
     json: AsJson = False,
 ) -> int:
     """Pack the cells of each experiment into one small file, which can be committed and read like the folders.
@@ -143,10 +147,9 @@ def publish(
 
 def merge(
     folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Results folders, or experiments in them.", show_default=False),
+        list[Path], typer.Argument(metavar="DIRS", help="Results folders, or experiments in them.", show_default=False)
     ],
-    into: Annotated[Path, option("Results folder that gets them all; made where it is missing.")],
+    into: Annotated[Path, option("Results folder that gets them all; made where it is missing.", metavar="DIR")],
     *,
     json: AsJson = False,
 ) -> int:
@@ -188,11 +191,14 @@ _REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.t
 def plot(
     folder: ResultsFolder,
     *,
-    out: Annotated[Path | None, option("Folder for the pictures.", show_default="DIR/figures")] = None,
+    out: Annotated[Path | None, option("Folder for the pictures.", metavar="DIR", show_default="DIR/figures")] = None,
     figure: Annotated[
-        list[str] | None, option("Draw this figure only; repeatable.", show_default="all that apply")
+        list[str] | None,
+        option(
+            "Draw this figure only: 'bwbench list figures'. Repeatable.", metavar="NAME", show_default="all that apply"
+        ),
     ] = None,
-    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.", metavar="page|column")] = Width.page,
     at: Annotated[
         list[str] | None,
         option(
@@ -202,7 +208,9 @@ def plot(
             show_default="every setting",
         ),
     ] = None,
-    format: Annotated[list[PictureFormat] | None, option("Pictures of this format only.", show_default="both")] = None,
+    format: Annotated[
+        list[PictureFormat] | None, option("Pictures of this format only.", metavar="png|pdf", show_default="both")
+    ] = None,
     folders: Annotated[bool, option("A folder for each experiment even where there is only one.", "--folders")] = False,
     target: AskedTarget = None,
 ) -> int:
@@ -257,9 +265,11 @@ def _own_folder(folder: Path, name: str) -> Path:
 
 def report(
     folder: ResultsFolder,
-    out: Annotated[Path | None, option("File to write.", show_default="DIR/report.html, .tex or .md")] = None,
+    out: Annotated[
+        Path | None, option("File to write.", metavar="FILE", show_default="DIR/report.html, .tex or .md")
+    ] = None,
     format: Annotated[
-        ReportFormat, option("A page for the browser, or a results section for a paper.")
+        ReportFormat, option("A page for the browser, or a results section for a paper.", metavar="html|latex|markdown")
     ] = ReportFormat.html,
     *,
     target: AskedTarget = None,
@@ -306,17 +316,19 @@ def _in_utf_8(name: str) -> str:
 
 def export(
     folder: ResultsFolder,
-    to: Annotated[TableFormat, option("Format of the table.")],
+    to: Annotated[TableFormat, option("Format of the table.", metavar="parquet|csv|json")],
     out: Annotated[
-        Path | None, option("File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
+        Path | None, option("File to write.", metavar="FILE", show_default="stdout; bwbench-WHAT.parquet for parquet")
     ] = None,
-    what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
+    what: Annotated[TableRows, option("What a row is.", metavar="cells|evaluations|steps|ratios")] = TableRows.cells,
     *,
-    baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.")] = None,
+    baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.", metavar="ARM")] = None,
     target: AskedTarget = None,
 ) -> int:
-    """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps;
-    or ratios to --baseline, as `bwbench compare` has them, taken apart into step time and samples to the target.
+    """Write one flat table: a row a cell, an evaluation, a step, or a ratio to --baseline.
+
+    A cell has configuration, outcome, link and provenance. Ratios are those of `bwbench compare`, taken apart into step
+    time and samples to the target.
 
     Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
     """
@@ -356,7 +368,7 @@ def export(
     try:
         write_bytes_atomic(out, content, sync=False)
     except OSError as error:
-        raise RecordError(f"{out} cannot be written: {error.strerror or error}") from None
+        raise RecordError(f"--out: {out} cannot be written: {error.strerror or error}; name another file") from None
     print(out)
     return EXIT_OK
 

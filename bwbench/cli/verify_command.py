@@ -18,7 +18,7 @@ def verify(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...", help="Results folders, experiments in them, cells, or published sets.", show_default=False
+            metavar="DIRS", help="Results folders, experiments in them, cells, or published sets.", show_default=False
         ),
     ],
     *,

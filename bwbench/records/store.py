@@ -325,7 +325,7 @@ def iter_cells(folder: Path) -> Iterator[CellFolder]:
         if (found := cell_at(folder)).is_packed:
             yield found
             return
-        raise RecordError(f"no such folder: {folder}")
+        raise RecordError(f"there is no folder {folder}; name a results folder, an experiment or a cell")
     if os.path.lexists(folder / "cell.json"):
         yield cell_at(folder)
         return

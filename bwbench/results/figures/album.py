@@ -99,7 +99,9 @@ def _below(out: Path, name: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RecordError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+        raise RecordError(
+            f"cannot write {error.filename or folder}: {error.strerror}; name another folder with --out"
+        ) from error
     if leads_out(folder, out):
         raise RecordError(
             f"{folder} leads out of {out}, where nothing is drawn; remove that link, or name another --out"
@@ -215,7 +217,9 @@ def save(
                 _write(pdf, partial(figure.savefig, format="pdf", metadata=about))
         write_json_atomic(numbers, sidecar, sync=False)
     except OSError as error:
-        raise RecordError(f"cannot write {error.filename or stem}: {error.strerror}") from error
+        raise RecordError(
+            f"cannot write {error.filename or stem}: {error.strerror}; name another folder with --out"
+        ) from error
     return [path for path in (png, pdf, numbers) if path is numbers or path.suffix[1:] in formats]
 
 
