@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SHOWN_UNREADABLE = 8
 MAX_ROWS = 500  # of a table: beyond that nobody reads it, and drawing it takes longer than planning
 _LONGEST_TEXT = 4096  # of a table, as long as a path: a longer one would make every line as long
+_NAMES = ("cell", "arm", "method")  # columns of names
 PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing there wraps it
 
 
@@ -34,6 +35,12 @@ def stderr() -> Console:
     from bwbench.cli.clean_console import CleanConsole
 
     return CleanConsole(file=uncleaned(sys.stderr), stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def table_width() -> int:
+    """Columns that a table on stdout may have: those of the terminal; without end where nothing wraps it."""
+    console = stdout()
+    return console.width if console.is_terminal else sys.maxsize
 
 
 def print_json(content: object) -> None:
@@ -67,7 +74,8 @@ def new_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        of_names = column in _NAMES  # broken inside, nobody could copy one
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold", no_wrap=of_names)
     return table
 
 
@@ -87,6 +95,31 @@ def plain_table(
             for text, width, name in zip(row, widths, columns, strict=True)
         ]
         yield (indent + "  ".join(cells)).rstrip()
+
+
+def fitted_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, less_needed: Sequence[str],
+    right: Collection[str] = (),
+) -> Iterator[str]:  # fmt: skip
+    """``plain_table`` in ``width`` columns of a terminal, since what is wrapped there is hard to read.
+
+    Args:
+        less_needed: names of columns that are left out where room is short, in this order; a last line says so.
+    """
+    kept, left_out = list(range(len(columns))), []
+    for name in less_needed:
+        if name in columns and max(map(len, _lines(columns, rows, kept, right))) > width:
+            kept.remove(columns.index(name))
+            left_out.append(name)
+    yield from _lines(columns, rows, kept, right)
+    if left_out:
+        yield f"(no room for {', '.join(left_out)}: widen the terminal, or write into a file)"
+
+
+def _lines(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[int], right: Collection[str]
+) -> Iterator[str]:
+    return plain_table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows], right)
 
 
 def seconds(value: float | None) -> str:

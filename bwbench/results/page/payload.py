@@ -20,6 +20,7 @@ from typing import TypeAlias
 from bwbench.methods.roles import REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
+from bwbench.results.analysis.arm_labels import unlike_arms_note
 from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
 from bwbench.results.analysis.cell_arrival import arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
@@ -158,7 +159,7 @@ def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: lis
         "notes": [
             *left_out_notes(group.folders),
             *arrival_notes(done),
-            *(note for note in (composed, provenance_note(done)) if note),
+            *(note for note in (composed, unlike_arms_note(done), provenance_note(done)) if note),
         ],
         "cells": members,
     }

@@ -19,7 +19,7 @@ from bwbench.results.analysis.difference import Difference, difference_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.results import Results, arrivals_by_seed
-from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, log_interval, number
+from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, estimate, log_interval, number
 from bwbench.results.figures.captions import digits, seconds, target_words
 from bwbench.results.section.content import (
     Block,
@@ -94,7 +94,9 @@ def _time_lines(one: Estimate, at: str, mark: str, *, with_num: bool) -> Sequenc
 
 
 def _legend(found: dict[At, dict[int, Arrival]], marks: str) -> str:
-    text = "One repeat has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
+    text = (
+        f"n = 1: {ONE_REPEAT}, and has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
+    )
     if any(arrival.time_s is None for arrivals in found.values() for arrival in arrivals.values()):
         text += "> : fewer than half arrive within the limit; with other such repeats a censored fit. "
     return (text + _legend_of(marks)).strip()
@@ -131,7 +133,8 @@ def _first(
     if told:
         text = phrase(text, f"; not certainly slower: {', '.join(told)}")
     if untold:
-        text = phrase(text, f"; of {', '.join(untold)} nothing is certain")
+        single = any(best.times[name].num == 1 for name in (best.first, *untold))
+        text = phrase(text, f"; of {', '.join(untold)} nothing is certain{f' ({ONE_REPEAT})' if single else ''}")
     if outside:
         words = ratio_words(best.behind[outside[0]], f"behind {at}")
         others = "all others" if told or untold else "it is the fastest: all others"

@@ -21,7 +21,7 @@ function drawRecommendation() {
   const second = rows.slice(1).find((row) => verdict(row) === "slower");
   const sentences = [];
   if (tied.length) sentences.push(`${names(tied)} ${tied.length > 1 ? "tie" : "ties"} with it: not certainly slower (tested together, 95 %).`);
-  if (near.length) sentences.push(`${names(near)} ${near.length > 1 ? "are" : "is"} within ${Math.round(100 * (WITHIN - 1))} % of it, and ${best.num === 1 ? "one repeat says no more than that" : "there is no interval to tell them apart"}.`);
+  if (near.length) sentences.push(`${names(near)} ${near.length > 1 ? "are" : "is"} within ${Math.round(100 * (WITHIN - 1))} % of it, and ${best.num === 1 ? "one repeat says nothing about chance" : "there is no interval to tell them apart"}.`);
   if (open.length) sentences.push(`${names(open)} did not reach the target in the time given, which was shorter than this: nothing is known of ${open.length > 1 ? "them" : "it"}.`);
   if (second) sentences.push(`${armName(second.arm)} takes ${second.ratio.bound}${second.ratio.bound ? " " : ""}${ratioInterval(second.ratio)} as long.`);
   const single = rows.find((row) => row !== best && row.lower.cells[0].role === REFERENCE);
@@ -61,7 +61,7 @@ function howFound(rows, rtt) {
   if (rtt !== null && Math.abs(rtt - wanted) > 1e-6) words.push(`Latency: measured at RTT ${shortTime(rtt)}, the nearest to your ${shortTime(wanted)}.`);
   else if (rtt !== null) words.push(`Latency: measured at this RTT, ${shortTime(rtt)}.`);
   const num = Math.min(...rows.map((row) => row.num)), most = Math.max(...rows.map((row) => row.num));
-  words.push(most === 1 ? "One repeat an arm: no interval, and differences may be chance." : `n = ${num === most ? num : `${num}\u2013${most}`}; 95 % intervals.`);
+  words.push(most === 1 ? "n = 1: one repeat says nothing about chance, and has no interval." : `n = ${num === most ? num : `${num}\u2013${most}`}; 95 % intervals.`);
   if (rows.some((row) => row.numComposed)) words.push("Some values are composed, not measured whole.");
   return make("p", { class: "note" }, words.join(" "));
 }
