@@ -11,8 +11,7 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 26
 
 demo: $(VENV)/ready ## four nodes on one 10 Mbit/s WiFi: which method gets there first? (2 minutes, after installing)
-	$(BIN)/bwbench run configs/wifi_10mbps.yaml
-	$(BIN)/bwbench plot results/wifi_10mbps
+	$(BIN)/bwbench demo
 
 test: $(VENV)/ready ## every package, and one experiment from its file to its figures (some minutes)
 	$(BIN)/python -m pytest -m 'not thorough' $(PYTEST_ARGS)
