@@ -18,7 +18,7 @@ from bwbench.base.interruption import ENDING, Interruption, handle
 from bwbench.cli import machine_commands, result_commands, run_commands, verify_command
 from bwbench.cli.clean_text import cleaned
 from bwbench.cli.demo import demo
-from bwbench.cli.init.command import init
+from bwbench.cli.init.init_command import init
 from bwbench.cli.link import LINK_HELP, LinkGroup
 from bwbench.cli.standard_files import mend_standard_files
 

@@ -54,14 +54,14 @@ def violations(
     if (num_nodes == 1) == make().needs_peers:
         return [f"{num_nodes} node(s): needs_peers says that this makes no sense"]
     try:
-        trials = run_ranks(num_nodes, lambda group, rank: _Trial(make, name, timed).on(group, rank), _TIMEOUT_S)
+        trials = run_ranks(num_nodes, lambda group, rank: _Training(make, name, timed).on(group, rank), _TIMEOUT_S)
         return list(_judge(make(), name, trials, timed=timed))
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]
 
 
 @dataclass
-class _Trial:
+class _Training:
     """What one rank has seen.
 
     Attributes:
@@ -80,7 +80,7 @@ class _Trial:
     resumed: list[list[torch.Tensor]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
-    def on(self, group: dist.ProcessGroup, rank: int) -> _Trial:
+    def on(self, group: dist.ProcessGroup, rank: int) -> _Training:
         """Try everything on a rank of ``group``, in the same order on all."""
         self._group, self._rank = group, rank
         self._train()
@@ -171,7 +171,7 @@ def _put_back(node: Replica, optimizer: dict[str, object]) -> None:
     node.running.resume()
 
 
-def _judge(algorithm: AbstractAlgorithm, collective: str, trials: list[_Trial], *, timed: bool) -> Iterator[str]:
+def _judge(algorithm: AbstractAlgorithm, collective: str, trials: list[_Training], *, timed: bool) -> Iterator[str]:
     for rank, trial in enumerate(trials):
         yield from (f"rank {rank}: {text}" for text in trial.wrong)
     agreements = trials[0].agreements
@@ -188,7 +188,7 @@ def _judge(algorithm: AbstractAlgorithm, collective: str, trials: list[_Trial], 
     yield from _judge_promise(algorithm, trials)
 
 
-def _judge_bytes(algorithm: AbstractAlgorithm, collective: str, trials: list[_Trial]) -> Iterator[str]:
+def _judge_bytes(algorithm: AbstractAlgorithm, collective: str, trials: list[_Training]) -> Iterator[str]:
     """Whether each rank has sent what ``traffic`` says."""
     traffic = algorithm.traffic(SHAPES, len(trials), COLLECTIVES.load(collective)(), NoCompression)
     for rank, trial in enumerate(trials):
@@ -197,7 +197,7 @@ def _judge_bytes(algorithm: AbstractAlgorithm, collective: str, trials: list[_Tr
             yield f"rank {rank} sent {sent} bytes in {STEPS} steps, and traffic claims {claimed:.0f}"
 
 
-def _judge_promise(algorithm: AbstractAlgorithm, trials: list[_Trial]) -> Iterator[str]:
+def _judge_promise(algorithm: AbstractAlgorithm, trials: list[_Training]) -> Iterator[str]:
     """Whether replicas are equal when ``replicas_equal`` says so."""
     promise, agreements = algorithm.replicas_equal, trials[0].agreements
     for step in range(1, STEPS + 1):

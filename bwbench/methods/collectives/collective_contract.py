@@ -63,7 +63,7 @@ def violations(make: MakeCollective, codec: str = "none", sizes: Sequence[int] =
     found = []
     for size in (size for size in sizes if size == 1 or accepts(make, codec, size)):
         try:
-            made = run_ranks(size, lambda group, rank: _Trial(make, codec).on(group, rank), _TIMEOUT_S)
+            made = run_ranks(size, lambda group, rank: _Averaging(make, codec).on(group, rank), _TIMEOUT_S)
             found += [f"{size} ranks: {text}" for text in _judge(make(), codec, made)]
         except Exception as error:
             found.append(f"{size} ranks: {type(error).__name__}: {error}")
@@ -71,7 +71,7 @@ def violations(make: MakeCollective, codec: str = "none", sizes: Sequence[int] =
 
 
 @dataclass
-class _Trial:
+class _Averaging:
     """What one rank has seen.
 
     Attributes:
@@ -89,7 +89,7 @@ class _Trial:
     apart: list[list[torch.Tensor]] = field(default_factory=list)
     payload_bytes: int = 0
 
-    def on(self, group: dist.ProcessGroup, rank: int) -> _Trial:
+    def on(self, group: dist.ProcessGroup, rank: int) -> _Averaging:
         """Try everything on a rank of ``group``, in the same order on all."""
         self._group, self._rank = group, rank
         mine = inputs(group.size(), NUM_ELEMENTS)[rank]
@@ -162,7 +162,7 @@ class _Trial:
         return [made[tag] for _, tag in buckets if tag in made]
 
 
-def _judge(ours: AbstractCollective, codec: str, made: list[_Trial]) -> Iterator[str]:
+def _judge(ours: AbstractCollective, codec: str, made: list[_Averaging]) -> Iterator[str]:
     first, size = made[0], len(made)
     given = inputs(size, NUM_ELEMENTS)
     if size == 1:
@@ -194,7 +194,7 @@ def _judge(ours: AbstractCollective, codec: str, made: list[_Trial]) -> Iterator
     yield from _judge_bytes(ours, codec, made)
 
 
-def _judge_exact(codec: str, made: list[_Trial], given: list[torch.Tensor]) -> Iterator[str]:
+def _judge_exact(codec: str, made: list[_Averaging], given: list[torch.Tensor]) -> Iterator[str]:
     """What is promised where every rank gets the mean over all."""
     size = len(made)
     if any(not torch.equal(trial.results[0], made[0].results[0]) for trial in made):
@@ -214,7 +214,7 @@ def _judge_exact(codec: str, made: list[_Trial], given: list[torch.Tensor]) -> I
             yield f"is not the mean: off by up to {off:.2g}"
 
 
-def _judge_bytes(ours: AbstractCollective, codec: str, made: list[_Trial]) -> Iterator[str]:
+def _judge_bytes(ours: AbstractCollective, codec: str, made: list[_Averaging]) -> Iterator[str]:
     """Whether each rank has sent what ``traffic`` says."""
     its = make_codec(codec, NUM_ELEMENTS)
     payloads = its.payloads(NUM_ELEMENTS)

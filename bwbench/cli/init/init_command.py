@@ -80,21 +80,22 @@ def init(
         raise ConfigError(f"init {kind!r}: no such kind.{nearest(kind, kinds)} Allowed: {', '.join(kinds)}")
     if example is not None and len(given) > 1:
         raise ConfigError(f"init --example: it is copied as it is; leave --{(set(given) - {'example'}).pop()} out")
-    from bwbench.cli.init import experiment
+    from bwbench.cli.init import first_experiment
 
     asking = not yes and example is None and sys.stdin.isatty() and sys.stderr.isatty()
     if example is not None:
         name = name or example
-        file, text = to or Path(f"{name}.yaml"), experiment.copied(example, name)
+        file, text = to or Path(f"{name}.yaml"), first_experiment.copied(example, name)
     else:
         name = name or _FIRST_NAME
         file = to or Path(f"{name}.yaml")
         refuse_existing(file)  # before anybody answers questions
-        text = experiment.text_of(name, experiment.Answers(nodes, link, latency, data, model), asking=asking)
+        answers = first_experiment.Answers(nodes, link, latency, data, model)
+        text = first_experiment.text_of(name, answers, asking=asking)
     refuse_existing(file)
-    written = experiment.write(file, text)
+    written = first_experiment.write(file, text)
     print(file)
-    for line in experiment.next_steps(file, written):
+    for line in first_experiment.next_steps(file, written):
         stderr().print(line)
     return EXIT_OK
 
@@ -106,12 +107,12 @@ def refuse_existing(path: Path) -> None:
 
 
 def _write_plugin(kind: str, name: str, to: Path | None) -> int:
-    from bwbench.cli.init import plugin
+    from bwbench.cli.init import plugin_package
 
     folder = to or Path(name)
     refuse_existing(folder)
-    for path in plugin.write(kind, name, folder):
+    for path in plugin_package.write(kind, name, folder):
         print(path)
-    for line in plugin.next_steps(kind, name, folder):
+    for line in plugin_package.next_steps(kind, name, folder):
         stderr().print(line)
     return EXIT_OK
