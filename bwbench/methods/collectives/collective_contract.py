@@ -115,7 +115,10 @@ class _Averaging:
             poisoned[500] = float("nan")
         self.poisoned = self._averaged(poisoned)
         one_by_one = self._one_by_one()
-        self.apart = [one_by_one, one_by_one if ours.wraps_model else self._at_once()]  # what torch wraps has one thread
+        self.apart = [
+            one_by_one,
+            one_by_one if ours.wraps_model else self._at_once(),
+        ]  # what torch wraps has one thread
         return self
 
     def _connected(self, link: Link | None = None) -> AbstractCollective:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,8 +87,8 @@ def test_it_is_well_written(packages: dict[str, Path], kind: str) -> None:
 @pytest.mark.parametrize("kind", PLUGINS)
 def test_what_to_do_next_names_what_is_there(packages: dict[str, Path], kind: str) -> None:
     steps = "\n".join(next_steps(kind, f"my-{kind}", packages[kind]))
-    page = steps.partition("docs/")[2]
-    assert (ROOT / "docs" / page.strip()).is_file()
+    (page,) = re.findall(r"docs/[\w-]+\.md", steps)
+    assert (ROOT / page).is_file()
     assert ("compare.yaml" in steps) == (packages[kind] / "compare.yaml").is_file()
 
 
