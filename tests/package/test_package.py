@@ -101,7 +101,8 @@ def test_a_plugin_is_installed_beside_it_and_keeps_its_contract(installed: Insta
     ],
 )
 def test_the_readme_leads_nowhere_that_is_not_there(published_at: str | None, expected: str) -> None:
-    text = "![a picture](docs/a.png)\n\nSee [there](https://x.org/y) and [here](docs/x.md#part), or [below](#below).\n\nEnd\n"
+    links = "[there](https://x.org/y) and [here](docs/x.md#part), or [below](#below)"
+    text = f"![a picture](docs/a.png)\n\nSee {links}.\n\nEnd\n"
     source = (ROOT / "setup.py").read_text()
     code = source[source.index("def packaged_readme") : source.index("\nsetup(")]
     names: dict[str, object] = {"re": re}

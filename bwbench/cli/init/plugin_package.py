@@ -15,7 +15,7 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASET
 from bwbench.cli.init.templates_of import rendered
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_MOST_LETTERS = 40
+_MOST_LETTERS = 24  # so that no line of the templates becomes too long
 
 
 @dataclass(frozen=True)
