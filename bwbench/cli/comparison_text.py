@@ -11,10 +11,10 @@ from typing import Any
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.cli.comparison_json import comparison_json
-from bwbench.cli.output import fitted_table, print_json, say_unreadable, seconds, table_width
+from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
 from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.results.analysis.best_set import BestSet
-from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
+from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
 from bwbench.results.analysis.cells import DONE, cell_row, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.comparison import (
@@ -64,20 +64,27 @@ def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> lis
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
     done = [cell for cell in cells if state_of(cell) == DONE]
     composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
+    if composed and any(map(is_composed, done)):
+        composed = f"{COMPOSED_MARK} {composed}"
     own = OwnSteps.of(done)
     bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
     return [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
 
 
-_LESS_NEEDED = ("widest by", "S/(B·T)", "not reached", "samples", "step time")  # left out in this order
+_INDENT = "  "
+_RIGHT = frozenset(  # columns of numbers
+    ("time to target", "samples to target", "shortest time", "times as fast", "times as few", "n", "not reached")
+    + ("final metric", "crossover", "S/(B·T)")
+)
 
 
 def comparison_lines(comparison: Comparison, width: int = sys.maxsize) -> Iterator[str]:
     """Tables, with a heading each, for a terminal of so many columns."""
     sections = _sections(_labelled(comparison), width)
-    for number, lines in enumerate(filter(None, map(list, sections))):
+    for number, (title, *lines) in enumerate(filter(None, map(list, sections))):
         if number:
             yield ""
+        yield from flowed(title, width)
         yield from lines
 
 
@@ -97,7 +104,8 @@ def _times_lines(rows: Sequence[ArmRow], width: int) -> Iterator[str]:
     yield f"Times as fast as {baseline} (95 % interval each; + paired by seed, since both learn alike)"
     columns = ["algorithm", "time to target", baseline, "times as fast", "interval", "step time", "samples",
                "widest by", "n", "not reached"]  # fmt: skip
-    yield from _table(rows, columns, _arm_cells, width)
+    less_needed = ("widest by", "not reached", "samples", "step time")
+    yield from _table(rows, columns, _arm_cells, width, less_needed=less_needed)
 
 
 def _samples_lines(rows: Sequence[SamplesRow], width: int) -> Iterator[str]:
@@ -121,7 +129,9 @@ def _best_lines(rows: Sequence[BestRow], width: int) -> Iterator[str]:
     columns = ["shortest time", "algorithm"]
     columns += ["as fast, or not to be told apart", "slower, times as long"] if told else []
     columns += ["not tested, times as long"] if untold else []
-    yield from _table(rows, columns, lambda row: [_best_cells(row, told=told, untold=untold)], width)
+    yield from _table(
+        rows, columns, lambda row: [_best_cells(row, told=told, untold=untold)], width, flowing=columns[2:]
+    )
     if untold and told:
         yield f"not tested: {ONE_REPEAT}, nor do too few that arrived"
 
@@ -131,7 +141,7 @@ def _crossover_lines(rows: Sequence[CrossoverRow], width: int) -> Iterator[str]:
         return
     yield f"Bandwidth at which an algorithm and {rows[0].baseline} are equally fast"
     columns = ["algorithm", "faster below", "crossover", "95 % interval", "S/(B·T)", "n", "why"]
-    yield from _table(rows, columns, _crossover_cells, width)
+    yield from _table(rows, columns, _crossover_cells, width, less_needed=["S/(B·T)"], flowing=["why"])
 
 
 def _pareto_lines(rows: Sequence[ParetoRow], width: int) -> Iterator[str]:
@@ -190,31 +200,35 @@ def _table(
     columns: list[str],
     cells: Callable[[Any], list[list[str]]],
     width: int,
+    *,
+    less_needed: Sequence[str] = (),
+    flowing: Sequence[str] = (),
 ) -> Iterator[str]:
-    """A column for each part of the condition that varies, and one for composed values where there are any."""
+    """A column for each part of the condition that varies; where there is no room for them, a heading a condition."""
     several = len({row.experiment for row in rows}) > 1
     keys = _shown_keys([row.condition for row in rows])
-    marked = any(not isinstance(row, SamplesRow) and row.composed for row in rows)
-    lines = []
+    conditions, lines = [], []
     for row in rows:
-        before = [row.experiment] if several else []
-        before += [_text(row.condition.get(key)) for key in keys]
-        after = (["composed" if not isinstance(row, SamplesRow) and row.composed else "measured"]) if marked else []
-        lines += [[*before, *line, *after] for line in cells(row)]
-    head = [*(["experiment"] if several else []), *keys, *columns, *(["how"] if marked else [])]
-    right = {
-        "time to target",
-        "samples to target",
-        "shortest time",
-        "times as fast",
-        "times as few",
-        "n",
-        "not reached",
-        "final metric",
-        "crossover",
-        "S/(B·T)",
-    }
-    yield from fitted_table(head, lines, width, _LESS_NEEDED, right=right)
+        condition = [*([row.experiment] if several else []), *(_text(row.condition.get(key)) for key in keys)]
+        for line in cells(row):
+            conditions.append(condition)
+            lines.append(line)
+    head = [*(["experiment"] if several else []), *keys]
+    flat = [[*condition, *line] for condition, line in zip(conditions, lines, strict=True)]
+    whole = list(plain_table([*head, *columns], flat, right=_RIGHT))
+    if max(map(len, whole)) <= width:
+        yield from whole
+        return
+    room = width - len(_INDENT)
+    table = fit_table(columns, lines, room, less_needed=less_needed, flowing=flowing, right=_RIGHT)
+    yield from (f"{_INDENT}{line}" for line in table.header.splitlines())
+    before: list[str] = []
+    for condition, of_row in zip(conditions, table.rows, strict=True):
+        if condition != before:
+            yield ", ".join(f"{key} {value}" for key, value in zip(head, condition, strict=True) if value != "-")
+            before = condition
+        yield from (f"{_INDENT}{line}" for line in of_row)
+    yield from table.note
 
 
 def _shown_keys(conditions: Sequence[Condition]) -> list[str]:
@@ -226,7 +240,7 @@ def _shown_keys(conditions: Sequence[Condition]) -> list[str]:
 def _arm_cells(row: ArmRow) -> list[list[str]]:
     ratio, parts = row.ratio, row.taken_apart
     value = "-" if ratio is None else f"{ratio.bound} {ratio.value:.3g}{'+' if ratio.paired else ''}".strip()
-    value += f" {HOST_BOUND_MARK}" if row.host_bound else ""
+    value += _marks(composed=row.composed, host_bound=row.host_bound)
     ends = "-"
     if ratio is not None and ratio.low is not None and ratio.high is not None:
         ends = f"{ratio.low:.3g} to {ratio.high:.3g}"
@@ -240,6 +254,11 @@ def _arm_cells(row: ArmRow) -> list[list[str]]:
     own = _time(time, first_crossing=row.first_crossing)
     other = "-" if reference is None else _time(reference, first_crossing=row.baseline_first_crossing)
     return [[row.algorithm, own, other, value, ends, *made_of, widest, str(row.num), missed]]
+
+
+def _marks(*, composed: bool, host_bound: bool = False) -> str:
+    marks = f"{COMPOSED_MARK if composed else ''}{HOST_BOUND_MARK if host_bound else ''}"
+    return f" {marks}" if marks else ""
 
 
 def _factor(ratio: Ratio) -> str:
@@ -275,7 +294,7 @@ def _best_cells(row: BestRow, *, told: bool, untold: bool) -> list[str]:
         *([alike or "-", _times_as_long(row, slower)] if told else []),
         *[_times_as_long(row, best.untold)] * untold,
     ]
-    return [seconds(best.times[best.first].value), best.first, *found]
+    return [f"{seconds(best.times[best.first].value)}{_marks(composed=row.composed)}", best.first, *found]
 
 
 def _times_as_long(row: BestRow, names: Sequence[str]) -> str:
@@ -293,7 +312,7 @@ def _crossover_cells(row: CrossoverRow) -> list[list[str]]:
     for one in crossovers.found:
         who = {True: row.algorithm, False: row.baseline, None: "-"}[one.arm_faster_below]
         inside = crossovers.kind in ("one", "several")
-        place = _bandwidth(one.bandwidth_bps) if inside else crossovers.kind
+        place = f"{_bandwidth(one.bandwidth_bps) if inside else crossovers.kind}{_marks(composed=row.composed)}"
         scale = row.scale.at(one.bandwidth_bps)
         shown = "-" if scale is None else f"{scale:.3g}"
         ends = _ends(one, has_interval=crossovers.num > 1 or not inside)
@@ -314,6 +333,7 @@ def _ends(one: Crossover, *, has_interval: bool) -> str:
 
 def _pareto_cells(row: ParetoRow) -> list[list[str]]:
     time = "not reached" if row.time_s is None else _marked(seconds(row.time_s), first_crossing=row.first_crossing)
+    time += _marks(composed=row.composed)
     return [[row.algorithm, time, f"{row.metric} {row.metric_value:.4g}", str(row.n)]]
 
 
@@ -327,7 +347,7 @@ def _footing_cells(row: FootingRow, *, timed: bool) -> list[list[str]]:
     lines = []
     for split, (at_samples, at_time, at_end) in levels.items():
         then = [seconds(found.clock_s), _level(at_time)] if timed else []
-        about = [row.algorithm, found.metric, split, samples, _level(at_samples)]
+        about = [f"{row.algorithm}{_marks(composed=row.composed)}", found.metric, split, samples, _level(at_samples)]
         lines.append([*about, *then, _level(at_end), num])
     return lines
 

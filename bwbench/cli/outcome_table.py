@@ -18,7 +18,7 @@ from pathlib import Path
 from bwbench.base.plain_data import JsonObject, mapping_at
 from bwbench.base.step_time import recorded_step_times
 from bwbench.base.units import BANDWIDTH, rounded
-from bwbench.cli.output import MAX_ROWS, fitted_table, seconds, size
+from bwbench.cli.output import MAX_ROWS, FittedTable, fit_table, seconds, size
 from bwbench.methods.roles import REFERENCE, standing_by_name
 from bwbench.records import CellFolder
 from bwbench.records.schema import Measurement
@@ -137,14 +137,15 @@ def outcome_lines(done: Sequence[CellFolder], planned: Configs, width: int) -> I
         if shown:
             yield ""
         yield from _wrapped(f"{experiment}: {_in_common(cells)}", width)
-        header, *lines = _table([rows for _, rows in links], _Singles(outcomes, planned), width)
+        table = _table([rows for _, rows in links], _Singles(outcomes, planned), width)
+        lines = [line for of_row in table.rows for line in of_row]
         for link, rows in links:
             if (fitting := min(len(rows), MAX_ROWS - shown)) > 0:
                 shown += fitting
                 about = (part for line in (link, *_goodput_lines(rows)) for part in _wrapped(line, width))
-                yield from ("", *about, header, *lines[:fitting])
+                yield from ("", *about, table.header, *lines[:fitting])
             del lines[: len(rows)]
-        yield from lines  # what there was no room for
+        yield from table.note
     if total > shown:
         yield f"… and {total - shown} more rows; `bwbench status` lists all cells"
 
@@ -270,8 +271,8 @@ def _telling(headings: Iterable[Sequence[Outcome]]) -> list[str]:
     return taken
 
 
-def _table(headings: Sequence[Sequence[Outcome]], singles: _Singles, width: int) -> Iterator[str]:
-    """The columns' names, all rows in columns of one width, and what no room was for."""
+def _table(headings: Sequence[Sequence[Outcome]], singles: _Singles, width: int) -> FittedTable:
+    """The rows below all headings, in columns of one width."""
     rows, settings = [row for rows in headings for row in rows], _telling(headings)
     timed = not all(row.is_virtual for row in rows)
     metrics = {folder.status.metric or "final" for row in rows for folder in row.folders if folder.status}
@@ -287,7 +288,7 @@ def _table(headings: Sequence[Sequence[Outcome]], singles: _Singles, width: int)
     for row in rows:
         time = [*([_time(row)] if timed else []), *([_ratio(singles.ratio(row))] if compared else [])]
         table.append(_cells(row, settings, time, [_ranges(row.seeds)] if seeds else []))
-    yield from fitted_table(columns, table, width, _LESS_NEEDED, right=right)
+    return fit_table(columns, table, width, less_needed=_LESS_NEEDED, right=right)
 
 
 def _cells(row: Outcome, settings: Sequence[str], time: Sequence[str], seeds: Sequence[str]) -> list[str]:

@@ -12,7 +12,10 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
+from bwbench.cli.comparison_text import comparison_lines
 from bwbench.cli.result_commands import TableFormat, TableRows, compare, export
+from bwbench.records import iter_cells
+from bwbench.results.analysis.comparison import compare_cells
 
 SWEEP = Study(
     "sweep", arms=("ring", "threshold", "single", "no-communication"), repeats=3, bandwidths_mbps=(3.0, 10.0, 100.0),
@@ -124,16 +127,17 @@ def compose(folder: Path, interval_s: list[float] | None = None, **more: object)
 def test_composed_values_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = write_study(tmp_path, Study(arms=("ring", "threshold", "single"), limit_s=60.0))
     compare(tmp_path, "ring")
-    assert "composed" not in capsys.readouterr().out
+    assert "†" not in capsys.readouterr().out
     for folder in folders:
         if "threshold" in folder.name:
             compose(folder, interval_s=[2.9, 3.1])
     rows = {row["algorithm"]: row["composed"] for row in compared(tmp_path, capsys)["rows"]}
     assert rows == {"threshold": True, "single": False}
     compare(tmp_path, "ring")
-    words = [line.split() for line in capsys.readouterr().out.partition("\n\n")[0].splitlines()]
-    last = {line[2]: line[-1] for line in words if line[:2] == ["10", "Mbit/s"]}
-    assert (last["threshold"], last["single"]) == ("composed", "measured")
+    said = capsys.readouterr()
+    lines = said.out.partition("\n\n")[0].splitlines()
+    marked = {line.split()[2]: "†" in line for line in lines if line.startswith("10 Mbit/s")}
+    assert marked == {"threshold": True, "single": False} and "note: † Composed of" in said.err
 
 
 def test_only_cells_alike_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -398,3 +402,15 @@ def test_arms_are_asked_for_by_label_too_and_unlike_ones_said(
     write_study(tmp_path, Study(arms=("threshold",), limit_s=60.0))
     compare(tmp_path, "ring")
     assert "note: Arms differ in more than one thing: codec and collective (" in capsys.readouterr().err
+
+
+def test_on_a_narrow_terminal_conditions_are_headings_and_lists_go_on(sweep: Path) -> None:
+    comparison = compare_cells(iter_cells(sweep), "ring")
+    flat = list(comparison_lines(comparison))
+    assert any(line.startswith("10 Mbit/s       single  ") for line in flat)
+    narrow = list(comparison_lines(comparison, 76))
+    tables = [line for line in narrow if line.startswith("  ")]
+    assert tables and max(map(len, narrow)) <= 100 and "link.bandwidth 10 Mbit/s" in narrow
+    assert any(line.startswith("(no room for widest by") for line in narrow)
+    for name in ("threshold", "single", "no-communication"):
+        assert any(line.startswith(f"  {name} ") for line in narrow)
