@@ -26,7 +26,7 @@ ERRORS = re.compile(
 # Others that a log or the reason of a cell shows, where they come from a worker or from a training script.
 INNER_ERRORS = re.compile(r"(Runtime|Timeout|FloatingPoint|Connection|ModuleNotFound|Value|Type)Error")
 INNER = ("training/", "methods/")
-CAUSE = re.compile(r"^<!-- messages: (.+) -->$", re.M)
+CAUSE = re.compile(r"^<!-- messages: ([^>]+) -->$", re.M)
 LEAST_WORDS = 3  # fewer are a part of a message, or none
 
 
