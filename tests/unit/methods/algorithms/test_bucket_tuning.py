@@ -21,7 +21,7 @@ from bwbench.methods.algorithms.every_step import (
 from bwbench.methods.collectives import Members
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.network.link import Link
-from tests.ranks import run_ranks
+from bwbench.methods.collectives.rank_threads import run_ranks
 
 ELEMENTS = [100_000] * 40  # 16 MB
 

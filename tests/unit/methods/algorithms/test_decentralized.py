@@ -15,8 +15,8 @@ from bwbench.methods.algorithms.decentralized import Decentralized, Decentralize
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.gossip import peer_of
 from bwbench.methods.traffic import Traffic
-from tests.ranks import run_ranks
-from tests.replicas import SHAPES, attached, vector
+from bwbench.methods.collectives.rank_threads import run_ranks
+from bwbench.methods.algorithms.small_replica import SHAPES, attached, vector
 from tests.simulated import Simulation
 
 STEPS = 12

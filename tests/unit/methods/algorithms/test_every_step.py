@@ -21,7 +21,7 @@ from bwbench.methods.collectives import Members
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression import build_codec
 from bwbench.methods.traffic import Traffic
-from tests.ranks import run_ranks
+from bwbench.methods.collectives.rank_threads import run_ranks
 
 
 class Model(nn.Module):

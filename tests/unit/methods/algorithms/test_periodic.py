@@ -16,8 +16,8 @@ from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.ring import Ring
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
-from tests.ranks import run_ranks
-from tests.replicas import SHAPES, attached, codec_chain, loss_of, replica, sgd, vector
+from bwbench.methods.collectives.rank_threads import run_ranks
+from bwbench.methods.algorithms.small_replica import SHAPES, attached, codec_chain, loss_of, replica, sgd, vector
 
 STEPS = 18
 

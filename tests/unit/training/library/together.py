@@ -13,7 +13,7 @@ from torch import nn
 
 from bwbench.training.library import distribution
 from bwbench.training.library.groups import ScriptGroups
-from tests.ranks import run_ranks
+from bwbench.methods.collectives.rank_threads import run_ranks
 
 T = TypeVar("T")
 _own = threading.local()

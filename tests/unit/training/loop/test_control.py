@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from bwbench.training.loop.control import ControlPath, Stop
-from tests.ranks import run_ranks
+from bwbench.methods.collectives.rank_threads import run_ranks
 
 
 def test_alone_everything_is_local():

@@ -17,7 +17,7 @@ from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.step import Pacer, Stepper
 from bwbench.training.loop.trial_parts import flatten, prepare
-from tests.ranks import run_ranks
+from bwbench.methods.collectives.rank_threads import run_ranks
 
 OPTIONS = {
     "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},

@@ -27,7 +27,7 @@ from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial_parts import prepare
-from tests.ranks import loopback, run_ranks
+from bwbench.methods.collectives.rank_threads import loopback, run_ranks
 
 NUM_RANKS = 2
 EVERY, CHECKPOINT, STEPS = 9, 18, 24  # an evaluation and its checkpoint after 9 and 18 steps, none after the last
