@@ -11,7 +11,7 @@ from typing import Any
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import plain_table, print_json, say_unreadable, seconds
-from bwbench.records import iter_cells, readable
+from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
 from bwbench.results.analysis.cells import DONE, cell_row, is_composed, left_out_notes, state_of
@@ -47,12 +47,7 @@ def print_comparison(
     cells, refused = readable(iter_cells(folder))
     cells = at_target(cells, target)
     comparison = compare_cells(cells, baseline, by)
-    left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
-    done = [cell for cell in cells if state_of(cell) == DONE]
-    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
-    own = OwnSteps.of(done)
-    bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
-    notes = [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
+    notes = comparison_notes(comparison, cells)
     if as_json:
         print_json({**comparison_json(comparison), "notes": [*map(str, refused), *notes]})
         return
@@ -62,6 +57,16 @@ def print_comparison(
     say_unreadable(refused)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> list[str]:
+    """What must be said of a comparison of these cells: what is left out, composed, bound by the host, or mixed."""
+    left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
+    done = [cell for cell in cells if state_of(cell) == DONE]
+    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
+    own = OwnSteps.of(done)
+    bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
+    return [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:
