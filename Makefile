@@ -69,7 +69,7 @@ $(VENV)/docs: $(VENV)/ready
 	  touch $@; fi
 
 docs: $(VENV)/docs ## the documentation as a site, with search: site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "$$(find site -name '*.html' | wc -l) pages in site/; to search in them: python3 -m http.server -d site"
 
 bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up (an hour); tables below benchmarks/out

@@ -28,7 +28,7 @@ OUTSIDE = re.compile(r"(?:[a-z]+:)?//")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
@@ -157,3 +157,4 @@ def test_a_reader_finds_a_word_and_nothing_is_asked_of_others(site: Path, chromi
         context.close()
     finally:
         server.shutdown()
+        server.server_close()

@@ -32,7 +32,7 @@ def blocks(page: Path, language: str) -> list[str]:
 def commands(page: Path) -> list[str]:
     """Lines of indented code, continued ones joined, and what stands in backticks."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    code = re.sub(r" \\\n\s+", " ", "\n".join(re.findall(r"^ {4,}(\S.*)$", text, re.M)))
+    code = "\n".join(re.findall(r"^ {4,}(\S.*)$", re.sub(r" \\\n\s+", " ", text), re.M))
     inline = [" ".join(part.split()) for part in re.findall(r"`(bwbench [^`]+)`", re.sub(r"^ {4,}.*$", "", text, flags=re.M))]
     lines = [line for line in code.splitlines() if line.startswith("bwbench ")]
     return list(dict.fromkeys([*lines, *inline]))
