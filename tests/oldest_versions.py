@@ -22,10 +22,10 @@ def lower_bounds(text: str) -> dict[str, str]:
         if block is None:
             raise ValueError(f"pyproject.toml has no list {name}")
         for requirement in re.findall(r'"([^"]+)"', block[1]):
-            project, bound = re.match(r"([\w.-]+)(?:\[[^\]]*\])?(?:>=([\d.]+))?", requirement).groups()  # type: ignore[union-attr]
+            project, bound = re.findall(r"^([\w.-]+)(?:\[[^\]]*\])?(?:>=([\d.]+))?", requirement)[0]
             if project in LEFT_OUT:
                 continue
-            if bound is None:
+            if not bound:
                 raise ValueError(f"pyproject.toml: {requirement!r} in {name} has no lower bound")
             found[project] = bound
     return found

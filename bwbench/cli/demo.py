@@ -44,8 +44,8 @@ def demo(
         "more than one laptop?"
     )
     num_left, num_all = len(sweep.todo), len(sweep.selected)
-    how_long = f"{num_left} of {num_all} trainings to run, {_ABOUT}" if num_left else f"all {num_all} trainings are done"
-    stderr().print(f"{how_long}. Records go to {own}, pictures to {own / 'figures'}.")
+    to_run = f"{num_left} of {num_all} trainings to run, {_ABOUT}" if num_left else f"all {num_all} trainings are done"
+    stderr().print(f"{to_run}. Records go to {own}, pictures to {own / 'figures'}.")
     from bwbench.cli.carry_out import carry_out
 
     code = carry_out(sweep, None, None, fail_fast=False)
@@ -80,7 +80,4 @@ def _answer(group: Results) -> list[str]:
 
 
 def _next_steps(own: Path) -> list[str]:
-    return [
-        f"Look at it:     bwbench report {shlex.quote(str(own))}",
-        "Ask your own:   bwbench init",
-    ]
+    return [f"Look at it:     bwbench report {shlex.quote(str(own))}", "Ask your own:   bwbench init"]

@@ -50,8 +50,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, init):
-    app.command(command.__name__, rich_help_panel="Run")(command)
+app.command(rich_help_panel="Run")(demo)
+app.command(rich_help_panel="Run")(init)
 for command in (
     *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
     *(result_commands.status, result_commands.show, result_commands.plot, result_commands.report),

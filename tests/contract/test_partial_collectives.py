@@ -8,8 +8,8 @@ import torch
 from bwbench.base.errors import ConfigError
 from bwbench.methods.collectives.collective_contract import LOSSLESS, inputs, make_codec
 from bwbench.methods.collectives.gossip import GossipPair, Neighbours, peer_of
-from tests.contract.test_collectives import PARTIAL_PAIRS, average
 from bwbench.methods.collectives.rank_threads import round_of, run_ranks
+from tests.contract.test_collectives import PARTIAL_PAIRS, average
 
 
 def test_nothing_partial_is_forgotten_here():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import site
 import subprocess
 import sys
 import venv
@@ -58,13 +57,14 @@ class Installed:
     def make(cls, folder: Path, wheel: Path) -> Installed:
         """Install a wheel into a new environment below ``folder``; offline, without another 200 MB of torch."""
         environment = folder / "environment"
-        venv.create(environment, with_pip=False)
-        (packages,) = environment.glob("lib/python*/site-packages")
-        # Behind the environment's own folder; its .pth files, those of a clone among them, are not looked at.
-        (packages / "borrowed.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+        venv.create(environment, with_pip=False, symlinks=True)
         (folder / "outside").mkdir()
         installed = cls(environment, folder / "outside")
-        installed.install(wheel)
+        installed.install(wheel)  # first: pip would take the bwbench of what is borrowed for this one
+        (packages,) = environment.glob("lib/python*/site-packages")
+        # Behind the environment's own folder. Their .pth files, that of a clone among them, are not looked at.
+        borrowed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+        (packages / "borrowed.pth").write_text("\n".join(borrowed) + "\n")
         return installed
 
     def install(self, what: Path, *more: str) -> None:

@@ -23,8 +23,7 @@ def init(
         str, typer.Argument(metavar="[KIND]", help=f"{EXPERIMENT}, {', '.join(PLUGINS[:-1])} or {PLUGINS[-1]}.")
     ] = EXPERIMENT,
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help=f"Its name, as in YAML. [{_FIRST_NAME}]", show_default=False),
+        str | None, typer.Argument(metavar="[NAME]", help=f"Its name, as in YAML. [{_FIRST_NAME}]", show_default=False)
     ] = None,
     *,
     nodes: Annotated[int | None, option("How many train together. [4]", show_default=False, min=2)] = None,
@@ -78,8 +77,8 @@ def init(
 
         kinds = (EXPERIMENT, *PLUGINS)
         raise ConfigError(f"init {kind!r}: no such kind.{nearest(kind, kinds)} Allowed: {', '.join(kinds)}")
-    if example is not None and len(given) > 1:
-        raise ConfigError(f"init --example: it is copied as it is; leave --{(set(given) - {'example'}).pop()} out")
+    if example is not None and (others := [word for word in given if word not in ("example", "yes")]):
+        raise ConfigError(f"init --example: it is copied as it is; leave --{others[0]} out")
     from bwbench.cli.init import first_experiment
 
     asking = not yes and example is None and sys.stdin.isatty() and sys.stderr.isatty()

@@ -15,7 +15,7 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASET
 from bwbench.cli.init.templates_of import rendered
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_MOST_LETTERS = 40
+_MOST_LETTERS = 24  # so that no line of the templates becomes too long
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ def write(kind: str, name: str, folder: Path) -> list[Path]:
     try:
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            f"init: there is no folder {folder.parent} to make {folder.name} in; make it first"
-        ) from None
+        raise ConfigError(f"init: there is no folder {folder.parent} to make {folder.name} in; make it first") from None
     try:
         for path, text in contents.items():
             (partial / path).parent.mkdir(exist_ok=True)
@@ -89,7 +87,8 @@ def next_steps(kind: str, name: str, folder: Path) -> list[str]:
         lines.append(f"bwbench plot FOLDER --figure {name}    # of results that you have")
     else:
         lines += ["bwbench plan compare.yaml", "bwbench run compare.yaml"]
-    return ["Next:", *(f"  {line}" for line in lines), f"What each part is for: {_KINDS[kind].page}"]
+    about = f"What each part is for: {_KINDS[kind].page}, in bwbench's repository"
+    return ["Next:", *(f"  {line}" for line in lines), about]
 
 
 def _check(kind: str, name: str, registry: Registry) -> None:

@@ -24,7 +24,7 @@ NUM_ELEMENTS = 10_007  # of the buckets that are averaged: a prime, which nothin
 _TAG = 3
 _TIMEOUT_S = 60.0
 _APART = ((3_000, 4), (70_000, 5), (11, 6))  # lengths and tags of buckets that are on their way at the same time
-_LINK = Link(bandwidth="10 Mbit/s", latency="2 ms")
+_LINK = Link.model_validate({"bandwidth": "10 Mbit/s", "latency": "2 ms"})
 
 
 def accepts(make: MakeCollective, codec: str, num_ranks: int = 8) -> bool:
@@ -115,7 +115,7 @@ class _Averaging:
             poisoned[500] = float("nan")
         self.poisoned = self._averaged(poisoned)
         one_by_one = self._one_by_one()
-        self.apart = [one_by_one, one_by_one if ours.wraps_model else self._at_once()]  # what torch wraps has one thread
+        self.apart = [one_by_one, one_by_one if ours.wraps_model else self._at_once()]  # torch's own is called by one
         return self
 
     def _connected(self, link: Link | None = None) -> AbstractCollective:

@@ -1,4 +1,4 @@
-"""Several ranks in one process, for contracts and tests: a thread and a gloo group each, meeting at a store in memory."""
+"""Several ranks in one process, for contracts and tests: a thread and a gloo group each, met at a store in memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def run_ranks(
         may_leave: a rank whose work ends takes its connections away at once, as a process that ends does.
     """
     torch.set_num_threads(1)
-    store, device = dist.HashStore(), loopback()
+    gloo: Any = dist  # its stubs leave out what is needed here
+    store, device = gloo.HashStore(), loopback()
     met = threading.Barrier(num_ranks)
     results: list[Any] = [None] * num_ranks
     groups: list[dist.ProcessGroup] = []  # kept until all are done: a group that is freed closes on ranks still reading
@@ -45,10 +46,10 @@ def run_ranks(
 
     def run(rank: int) -> None:
         try:
-            options: Any = dist.ProcessGroupGloo._Options()
+            options = gloo.ProcessGroupGloo._Options()
             options._devices = [device]
             options._timeout = timedelta(seconds=timeout_s)
-            group = dist.ProcessGroupGloo(store, rank, num_ranks, options)
+            group: dist.ProcessGroup = gloo.ProcessGroupGloo(store, rank, num_ranks, options)
             if not may_leave:
                 groups.append(group)
             met.wait(timeout_s)  # a rank that is through at once would take its group away while others still connect

@@ -12,7 +12,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.examples import example_file, example_names
-from bwbench.base.registry import DATASETS, MODELS
+from bwbench.base.registry import DATASETS
 from bwbench.cli.init.first_experiment import Answers, copied, text_of, write
 from bwbench.cli.main import _run
 from bwbench.experiment.config import load_experiment
