@@ -6,12 +6,22 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import plain_table, print_json, say_unreadable, seconds
 from bwbench.records import iter_cells, readable
+from bwbench.results.analysis.answer import (
+    Answer,
+    answer_phrase,
+    answers,
+    link_phrase,
+    setting_phrase,
+    shared_phrases,
+    whole_phrase,
+)
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
 from bwbench.results.analysis.cells import DONE, cell_row, is_composed, left_out_notes, state_of
@@ -30,6 +40,7 @@ from bwbench.results.analysis.equal_footing import MetricMean
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import Estimate
+from bwbench.results.text import plain
 
 RATIO_OF = "time of the baseline / time of the algorithm: above 1 the algorithm is faster"
 _DIGITS = 6  # of computed bandwidths
@@ -46,7 +57,7 @@ def print_comparison(
     """
     cells, refused = readable(iter_cells(folder))
     cells = at_target(cells, target)
-    comparison = compare_cells(cells, baseline, by)
+    comparison, found = compare_cells(cells, baseline, by), answers(cells, baseline)
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
     done = [cell for cell in cells if state_of(cell) == DONE]
     composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
@@ -54,14 +65,31 @@ def print_comparison(
     bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
     notes = [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
     if as_json:
-        print_json({**comparison_json(comparison), "notes": [*map(str, refused), *notes]})
+        in_short = {"answers": [_answer_json(answer) for answer in found]}
+        print_json({**in_short, **comparison_json(comparison), "notes": [*map(str, refused), *notes]})
         return
-    for line in comparison_lines(comparison):
+    for line in (*answer_lines(found), *comparison_lines(comparison)):
         print(line)
     sys.stdout.flush()
     say_unreadable(refused)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def answer_lines(found: Sequence[Answer]) -> Iterator[str]:
+    """Which arm is the first: a heading for each group of links, and a line for each of these; a blank line behind."""
+    for (experiment, setting), of_links in groupby(found, lambda one: (one.experiment, plain(setting_phrase(one)))):
+        yield f"In short, {experiment}, {setting}:"
+        here = list(of_links)
+        for answer in here:
+            yield f"  {plain(link_phrase(answer))}: {plain(answer_phrase(answer, in_list=True))}"
+        yield from (f"  {plain(sentence)}" for sentence in shared_phrases(here))
+        yield ""
+
+
+def _answer_json(answer: Answer) -> dict[str, object]:
+    about = {"experiment": answer.experiment, "group": answer.condition, "first": answer.best.first, "n": answer.num}
+    return {**about, "text": plain(whole_phrase(answer))}
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:

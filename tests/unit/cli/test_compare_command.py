@@ -53,6 +53,14 @@ def test_rows_have_what_the_contract_says(sweep: Path, capsys: pytest.CaptureFix
     assert row["ratio"] == pytest.approx(row["baseline_time_s"] / row["time_s"])  # type: ignore[operator]
 
 
+def test_every_link_has_its_answer_first(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(sweep, capsys)["answers"]
+    rates = ("3 Mbit/s", "10 Mbit/s", "100 Mbit/s")
+    assert [row["group"] for row in found] == [{"link.bandwidth": bps} for bps in rates]
+    for row in found:
+        assert str(row["text"]).startswith("Four nodes, ") and "n = 3]" in str(row["text"]) and row["n"] == 3
+
+
 def test_swapped_baselines_give_inverse_ratios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = {(r["group"]["link.bandwidth"], r["algorithm"]): r for r in compared(sweep, capsys)["rows"]}  # type: ignore[index]
     other = {r["group"]["link.bandwidth"]: r for r in compared(sweep, capsys, "threshold")["rows"]  # type: ignore[index]
@@ -131,7 +139,10 @@ def test_composed_values_are_marked(tmp_path: Path, capsys: pytest.CaptureFixtur
     rows = {row["algorithm"]: row["composed"] for row in compared(tmp_path, capsys)["rows"]}
     assert rows == {"threshold": True, "single": False}
     compare(tmp_path, "ring")
-    words = [line.split() for line in capsys.readouterr().out.partition("\n\n")[0].splitlines()]
+    answer, _, table = capsys.readouterr().out.partition("\n\n")
+    assert answer.startswith("In short, study, four nodes, cnn on digits:\n  10 Mbit/s: use ")
+    assert "[composed, " in answer
+    words = [line.split() for line in table.partition("\n\n")[0].splitlines()]
     last = {line[2]: line[-1] for line in words if line[:2] == ["10", "Mbit/s"]}
     assert (last["threshold"], last["single"]) == ("composed", "measured")
 
