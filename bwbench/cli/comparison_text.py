@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,15 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.cli.comparison_json import comparison_json
 from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
 from bwbench.records import CellFolder, iter_cells, readable
+from bwbench.results.analysis.answer import (
+    Answer,
+    answer_phrase,
+    answers,
+    link_phrase,
+    setting_phrase,
+    shared_phrases,
+    whole_phrase,
+)
 from bwbench.results.analysis.best_set import BestSet
 from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
@@ -33,6 +43,7 @@ from bwbench.results.analysis.equal_footing import MetricMean
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import ONE_REPEAT, Estimate
+from bwbench.results.text import plain
 
 
 def print_comparison(
@@ -46,12 +57,13 @@ def print_comparison(
     """
     cells, refused = readable(iter_cells(folder))
     cells = at_target(cells, target)
-    comparison = compare_cells(cells, baseline, by)
+    comparison, found = compare_cells(cells, baseline, by), answers(cells, baseline)
     notes = comparison_notes(comparison, cells)
     if as_json:
-        print_json({**comparison_json(comparison), "notes": [*map(str, refused), *notes]})
+        in_short = {"answers": [_answer_json(answer) for answer in found]}
+        print_json({**in_short, **comparison_json(comparison), "notes": [*map(str, refused), *notes]})
         return
-    for line in comparison_lines(comparison, table_width()):
+    for line in (*answer_lines(found), *comparison_lines(comparison, table_width())):
         print(line)
     sys.stdout.flush()
     say_unreadable(refused)
@@ -69,6 +81,24 @@ def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> lis
     own = OwnSteps.of(done)
     bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
     return [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
+
+
+def answer_lines(found: Sequence[Answer]) -> Iterator[str]:
+    """Which arm is the first: a heading for each group of links, and a line for each of these; a blank line behind."""
+    for (experiment, setting), of_links in groupby(found, lambda one: (one.experiment, plain(setting_phrase(one)))):
+        yield f"In short, {experiment}, {setting}:"
+        here = list(of_links)
+        for answer in here:
+            yield f"  {plain(link_phrase(answer))}: {plain(answer_phrase(answer, in_list=True))}"
+        yield from (f"  {plain(sentence)}" for sentence in shared_phrases(here))
+        yield ""
+
+
+def _answer_json(answer: Answer) -> dict[str, object]:
+    about = {"experiment": answer.experiment, "group": answer.condition, "first": answer.best.first, "n": answer.num}
+    return {**about, "text": plain(whole_phrase(answer))}
+
+
 
 
 _INDENT = "  "

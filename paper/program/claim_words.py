@@ -8,7 +8,7 @@ from __future__ import annotations
 from bwbench.base.units import MEMORY
 from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.figures.captions import seconds
-from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, significant, span
+from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, plain, significant, span
 from paper.program.claim import COMPARISONS, Claim, Value
 
 _POINTS = 100.0
@@ -132,11 +132,6 @@ def _step_verdict(claim: Claim, value: Value, over: str) -> Phrase:
     if value.side == 0:
         return phrase(_untold(value, over), " in the time of a step: ratio ", full)
     return phrase("makes steps ", bare_text(claim, value), f" times as fast as {over} ", basis)
-
-
-def plain(text: Phrase) -> str:
-    """A phrase as plain text, for messages."""
-    return "".join(piece if isinstance(piece, str) else piece.text for piece in text)
 
 
 def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:

@@ -244,12 +244,12 @@ def _on_one_timing_run(folders: Sequence[CellFolder]) -> str:
 def _compare_group(
     comparison: Comparison, experiment: str, group: Group, own: OwnSteps, baseline: str, by: str
 ) -> None:
-    measured: dict[str, list[tuple[float, _Arm, _Arm]]] = {}
+    measured: dict[str, list[tuple[float, ArmCells, ArmCells]]] = {}
     missing: list[str] = []
     for bandwidth in group.bandwidths:
         done = [folder for folder in group.at(bandwidth) if state_of(folder) == DONE]
-        virtual = {arm.name: arm for arm in _arms(done, own)} if any(map(is_virtual, done)) else {}
-        arms = {arm.name: arm for arm in _arms([folder for folder in done if not is_virtual(folder)], own)}
+        virtual = {arm.name: arm for arm in arms_of(done, own)} if any(map(is_virtual, done)) else {}
+        arms = {arm.name: arm for arm in arms_of([folder for folder in done if not is_virtual(folder)], own)}
         text = None if bandwidth is None else BANDWIDTH.format(bandwidth)
         condition: Condition = {BANDWIDTH_KEY: text, **dict(group.key)}
         reference = arms.get(baseline)
@@ -284,7 +284,7 @@ def _compare_group(
 
 
 @dataclass(frozen=True)
-class _Arm:
+class ArmCells:
     """The done cells of one arm under one condition."""
 
     name: str
@@ -293,19 +293,28 @@ class _Arm:
     arrivals: dict[int, Arrival]
 
     @property
+    def role(self) -> str:
+        """What it is in a comparison."""
+        return str(self.rows[0]["role"])
+
+    @property
     def composed(self) -> bool:
+        """Whether any of its times is put together, and not measured whole."""
         return any(row["composed"] for row in self.rows)
 
     @property
     def host_bound(self) -> bool:
+        """Whether the machine decides what a step takes, in any of its cells."""
         return any(row["host_bound"] is True for row in self.rows)
 
     @property
     def first_crossing(self) -> bool:
+        """Whether of any of its cells the first crossing alone is known."""
         return any(row["arrival_kind"] == FIRST_CROSSING for row in self.rows)
 
 
-def _arms(done: Sequence[CellFolder], own: OwnSteps) -> Iterator[_Arm]:
+def arms_of(done: Sequence[CellFolder], own: OwnSteps) -> Iterator[ArmCells]:
+    """Arms by name, of cells that are done under one condition; those without a time or a limit are left out."""
     by_name: dict[str, list[CellFolder]] = {}
     for folder in done:
         by_name.setdefault(str(folder.cell.arm), []).append(folder)
@@ -313,21 +322,21 @@ def _arms(done: Sequence[CellFolder], own: OwnSteps) -> Iterator[_Arm]:
         rows = [cell_row(folder) | own.row(folder) for folder in folders]
         arrivals = by_seed(rows)
         if arrivals:
-            yield _Arm(name, folders, rows, arrivals)
+            yield ArmCells(name, folders, rows, arrivals)
 
 
-def _best_rows(experiment: str, condition: Condition, by: str, arms: Iterable[_Arm]) -> list[BestRow]:
+def _best_rows(experiment: str, condition: Condition, by: str, arms: Iterable[ArmCells]) -> list[BestRow]:
     """One row, or none where fewer than two arms race."""
-    racing = {arm.name: arm for arm in arms if may_win(str(arm.rows[0]["role"]))}
+    racing = {arm.name: arm for arm in arms if may_win(arm.role)}
     if len(racing) < 2:
         return []
     found = best_set({name: arm.arrivals for name, arm in racing.items()})
-    linked = next((arm for arm in racing.values() if arm.rows[0]["role"] == METHOD), next(iter(racing.values())))
+    linked = next((arm for arm in racing.values() if arm.role == METHOD), next(iter(racing.values())))
     composed = any(arm.composed for arm in racing.values())
     return [BestRow(experiment, _ordered(condition, by, linked), found, composed)]
 
 
-def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[_Arm]) -> list[ParetoRow]:
+def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[ArmCells]) -> list[ParetoRow]:
     """All arms with a final metric, fastest first."""
     points: list[tuple[float, float, ParetoRow]] = []
     for arm in arms:
@@ -346,7 +355,7 @@ def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[
 
 
 def _arm_row(
-    experiment: str, condition: Condition, arm: _Arm, baseline: str, reference: _Arm | None, family: int
+    experiment: str, condition: Condition, arm: ArmCells, baseline: str, reference: ArmCells | None, family: int
 ) -> ArmRow:
     others = reference.arrivals if reference else {}
     ratio = ratio_of(others, arm.arrivals)
@@ -372,7 +381,7 @@ def _arm_row(
 
 
 def _samples_rows(
-    experiment: str, condition: Condition, by: str, baseline: str, arms: Mapping[str, _Arm]
+    experiment: str, condition: Condition, by: str, baseline: str, arms: Mapping[str, ArmCells]
 ) -> Iterator[SamplesRow]:
     """Every arm but the baseline; those that records say no samples of are left out."""
     found = {name: samples for name, arm in arms.items() if (samples := in_samples(arm.arrivals))}
@@ -390,7 +399,7 @@ def _samples_rows(
         )
 
 
-def _ordered(condition: Condition, by: str, arm: _Arm) -> Condition:
+def _ordered(condition: Condition, by: str, arm: ArmCells) -> Condition:
     """The condition with the asked key first, its value as the arm has it; arms that no link concerns share theirs."""
     value = condition[by] if by in condition else value_at(arm.folders[0].cell.config, by)
     return {by: value, **{key: other for key, other in condition.items() if key not in (by, f"{by}.name")}}

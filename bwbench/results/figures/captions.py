@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -16,28 +15,14 @@ from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import is_virtual, time_words
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import ONE_REPEAT
+from bwbench.results.text import TimeUnit as TimeUnit  # what figures say of times stands in one place
+from bwbench.results.text import time_unit as time_unit
 
 APART = 1.2  # times: what differs by less spans no axis
 _RATE_DIGITS = 4  # the mean of a trace has many more
 _NAMED_KINDS = 2  # of link: more are counted
 _ONE_NODE = " (1 node)"
 LONG_NAME = 18  # letters of an arm's name that a narrow picture writes in one line
-
-
-class TimeUnit(NamedTuple):
-    """The unit of a time axis."""
-
-    symbol: str
-    seconds: float
-
-
-def time_unit(longest_s: float) -> TimeUnit:
-    """The unit in which ``longest_s`` is neither tiny nor a long number."""
-    if longest_s < 0.1:
-        return TimeUnit("ms", 1e-3)
-    if longest_s <= 600.0:
-        return TimeUnit("s", 1.0)
-    return TimeUnit("min", 60.0) if longest_s <= 6 * 3600.0 else TimeUnit("h", 3600.0)
 
 
 def setting_line(

@@ -56,6 +56,14 @@ def test_rows_have_what_the_contract_says(sweep: Path, capsys: pytest.CaptureFix
     assert row["ratio"] == pytest.approx(row["baseline_time_s"] / row["time_s"])  # type: ignore[operator]
 
 
+def test_every_link_has_its_answer_first(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(sweep, capsys)["answers"]
+    rates = ("3 Mbit/s", "10 Mbit/s", "100 Mbit/s")
+    assert [row["group"] for row in found] == [{"link.bandwidth": bps} for bps in rates]
+    for row in found:
+        assert str(row["text"]).startswith("Four nodes, ") and "n = 3]" in str(row["text"]) and row["n"] == 3
+
+
 def test_swapped_baselines_give_inverse_ratios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = {(r["group"]["link.bandwidth"], r["algorithm"]): r for r in compared(sweep, capsys)["rows"]}  # type: ignore[index]
     other = {r["group"]["link.bandwidth"]: r for r in compared(sweep, capsys, "threshold")["rows"]  # type: ignore[index]
@@ -135,7 +143,10 @@ def test_composed_values_are_marked(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert rows == {"threshold": True, "single": False}
     compare(tmp_path, "ring")
     said = capsys.readouterr()
-    lines = said.out.partition("\n\n")[0].splitlines()
+    answer, _, table = said.out.partition("\n\n")
+    assert answer.startswith("In short, study, four nodes, cnn on digits:\n  10 Mbit/s: use ")
+    assert "[composed, " in answer
+    lines = table.partition("\n\n")[0].splitlines()
     marked = {line.split()[2]: "†" in line for line in lines if line.startswith("10 Mbit/s")}
     assert marked == {"threshold": True, "single": False} and "note: † Composed of" in said.err
 

@@ -13,8 +13,9 @@ from fixtures_paper import CLAIMS, ROOT, write_records
 
 from bwbench.base.errors import ConfigError
 from bwbench.records import CellFolder
+from bwbench.results.text import plain
 from paper.program.claim import Claim, Value, load_claims
-from paper.program.claim_words import full_text, judge, plain, verdict_text
+from paper.program.claim_words import full_text, judge, verdict_text
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
 from paper.program.evaluate import evaluate
 

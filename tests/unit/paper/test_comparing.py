@@ -9,8 +9,9 @@ import pytest
 from fixtures_paper import write_records
 
 from bwbench.results.analysis.comparison import compare_cells
+from bwbench.results.text import plain
 from paper.program.claim import Claim, Value
-from paper.program.claim_words import full_text, plain, verdict_text
+from paper.program.claim_words import full_text, verdict_text
 from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 
