@@ -40,6 +40,21 @@ class CommandHelp:
 
 # By the words after `bwbench`, in the order of `bwbench --help`. mine.yaml stands for a file of the user's.
 COMMANDS: dict[str, CommandHelp] = {
+    "demo": CommandHelp(
+        RUN,
+        (("a first look, with its answer", "bwbench demo"), ("results elsewhere", "bwbench demo ~/bwbench-results")),
+    ),
+    "init": CommandHelp(
+        RUN,
+        (
+            ("a first experiment; on a terminal it asks", "bwbench init"),
+            (
+                "three nodes on a known link, without a question",
+                "bwbench init experiment my_office --nodes 3 --link cable",
+            ),
+            ("a codec of your own, as a package", "bwbench init codec one-byte"),
+        ),
+    ),
     "run": CommandHelp(
         RUN,
         (
@@ -122,6 +137,13 @@ COMMANDS: dict[str, CommandHelp] = {
         (
             ("a page to explore in the browser", "bwbench report results/mine"),
             ("a section for a paper", "bwbench report results/mine --format latex --out section.tex"),
+        ),
+    ),
+    "watch": CommandHelp(
+        LOOK,
+        (
+            ("a sweep that runs, in the browser", "bwbench watch results/mine"),
+            ("at any port that is free", "bwbench watch results --port 0"),
         ),
     ),
     "link": CommandHelp(

@@ -99,8 +99,6 @@ def _answer_json(answer: Answer) -> dict[str, object]:
     return {**about, "text": plain(whole_phrase(answer))}
 
 
-
-
 _INDENT = "  "
 _RIGHT = frozenset(  # columns of numbers
     ("time to target", "samples to target", "shortest time", "times as fast", "times as few", "n", "not reached")

@@ -28,11 +28,6 @@ def demo(
 
     Runs the example wifi_10mbps (seven trainings on handwritten digits), draws its pictures and says the answer. Run
     the same command again after an interruption: only what is missing runs.
-
-    \b
-    Examples:
-      bwbench demo
-      bwbench demo ~/bwbench-results
     """
     from bwbench.base.examples import DEMO, example_file
     from bwbench.cli.result_commands import plot

@@ -50,17 +50,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(rich_help_panel="Run")(demo)
-app.command(rich_help_panel="Run")(init)
 for command in (
+    *(demo, init),
     *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
     *(result_commands.status, result_commands.show, result_commands.plot, result_commands.report),
+    watch_command.watch,
     *(result_commands.compare, result_commands.export, result_commands.merge, result_commands.publish),
     verify_command.verify,
     *(machine_commands.list_, machine_commands.doctor, machine_commands.clean),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"), cls=Command)(command)
-app.command("watch", cls=Command)(watch_command.watch)
 app.add_typer(typer.Typer(cls=LinkGroup, help=LINK_HELP, no_args_is_help=True), name="link")
 app.add_typer(machine_commands.data, name="data")
 

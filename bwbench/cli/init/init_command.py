@@ -26,7 +26,7 @@ def init(
         str | None, typer.Argument(metavar="[NAME]", help=f"Its name, as in YAML. [{_FIRST_NAME}]", show_default=False)
     ] = None,
     *,
-    nodes: Annotated[int | None, option("How many train together. [4]", show_default=False, min=2)] = None,
+    nodes: Annotated[int | None, option("How many train together. [4]", metavar="N", show_default=False, min=2)] = None,
     link: Annotated[
         str | None,
         option(
@@ -58,11 +58,6 @@ def init(
     An experiment compares some methods on your link; on a terminal you are asked for what no option says. A plugin
     comes with its entry point, a test that holds it to the contract of its kind, and an experiment that compares it.
     Nothing that is there already is changed.
-
-    \b
-    Examples:
-      bwbench init experiment my_office --nodes 3 --link cable
-      bwbench init codec one-byte
     """
     said = dict(zip(_OF_EXPERIMENTS, (nodes, link, latency, data, model, example, yes or None), strict=True))
     given = [word for word in _OF_EXPERIMENTS if said[word] is not None]
