@@ -124,8 +124,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "string_pattern_mismatch":
         return f"{show(value)} does not have the form {context['pattern']}"
     if kind in ("model_type", "model_attributes_type") and (there := _model_at(model, detail["loc"])) is not model:
-        keys = yaml_names(there)
-        return f"{show(value)} is not a mapping; write it like {{{keys[0]}: …}}. Known keys: {', '.join(keys)}"
+        return f"{show(value)} is not a mapping (key: value). Known keys: {', '.join(yaml_names(there))}"
     if kind in _WORDS_ABOUT_TYPE:
         return f"{show(value)} is not {_WORDS_ABOUT_TYPE[kind]}"
     text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")

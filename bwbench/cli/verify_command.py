@@ -35,7 +35,7 @@ def verify(
     done: list[Verified] = []
     for folder in folders:
         if not folder.is_dir() and not folder.parent.is_dir():
-            raise ConfigError(f"{folder} is not a folder; name a results folder, an experiment or a cell")
+            raise ConfigError(f"there is no folder {folder}; name a results folder, an experiment or a cell")
         for one in verify_folder(folder):
             done.append(one)
             for finding in one.findings if not json else ():

@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,24 @@ def torchvisions_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_cifar_is_read_from_torchvisions_pickles(torchvisions_cifar: Path, tmp_path: Path) -> None:
     dataset = Cifar10(Cifar10.Config())
     assert dataset.missing(torchvisions_cifar) is None
+    assert same(dataset.load(torchvisions_cifar), dataset.load(tmp_path / "official"))
+
+
+def by_python_2(labels: list[int], pixels: np.ndarray) -> bytes:
+    """A pickle as the official ones are: byte strings of Python 2, and numpy's modules under their old names."""
+    raw, (count, width) = pixels.tobytes(), pixels.shape
+    dtype = b"cnumpy\ndtype\n(U\x02u1I0\nI1\ntR(I3\nU\x01|NNNI-1\nI-1\nI0\ntb"
+    state = b"(I1\n(I%d\nI%d\nt%sI00\nT%s%st" % (count, width, dtype, struct.pack("<i", len(raw)), raw)
+    array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntU\x01btR%sb" % state
+    numbers = b"(%sl" % b"".join(b"I%d\n" % label for label in labels)
+    return b"(U\x04data%sU\x06labels%sU\x0bbatch_labelU\x03oned." % (array, numbers)
+
+
+def test_pickles_of_python_2_are_read(torchvisions_cifar: Path, tmp_path: Path) -> None:
+    for path in (torchvisions_cifar / "cifar-10-batches-py").iterdir():
+        batch = pickle.loads(path.read_bytes())
+        path.write_bytes(by_python_2(batch["labels"], batch["data"]))
+    dataset = Cifar10(Cifar10.Config())
     assert same(dataset.load(torchvisions_cifar), dataset.load(tmp_path / "official"))
 
 
