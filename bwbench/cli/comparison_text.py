@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.cli.output import plain_table, print_json, say_unreadable, seconds
-from bwbench.records import iter_cells, readable
+from bwbench.records import CellFolder, readable
 from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
 from bwbench.results.analysis.cells import DONE, cell_row, is_composed, left_out_notes, state_of
@@ -36,15 +35,16 @@ _DIGITS = 6  # of computed bandwidths
 
 
 def print_comparison(
-    folder: Path, baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
+    found: Iterable[CellFolder], baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
 ) -> None:
     """Print how the arms compare on stdout; notes on what is left out on stderr, or in the JSON document.
 
     Args:
+        found: cells, readable or not.
         by: dotted key of the configuration whose values stand first.
         target: metric and value to compare at in place of the recorded target.
     """
-    cells, refused = readable(iter_cells(folder))
+    cells, refused = readable(found)
     cells = at_target(cells, target)
     comparison = compare_cells(cells, baseline, by)
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]

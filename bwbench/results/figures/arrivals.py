@@ -40,6 +40,7 @@ class Arrivals(AbstractFigure):
     """A step function an arm. Ticks are repeats that were given up; marks stand where half have arrived."""
 
     name = "arrivals"
+    in_detail = True
 
     def applies(self, results: Results) -> str | None:
         """Needs an arm of which some repeats arrived and others did not.
@@ -48,7 +49,7 @@ class Arrivals(AbstractFigure):
         that is known is the limit, which is its bound there. Only in between something is to be seen here that no other
         figure has: what the fitted mean of such an arm rests on.
         """
-        if results.times.empty:
+        if not results.has_times:
             return "the cells have no target"
         num = results.times[["num", "num_censored"]]
         mixed = (num["num_censored"] > 0) & (num["num_censored"] < num["num"])
