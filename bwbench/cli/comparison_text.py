@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.cli.comparison_json import comparison_json
 from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
-from bwbench.records import CellFolder, iter_cells, readable
+from bwbench.records import CellFolder, readable
 from bwbench.results.analysis.answer import (
     Answer,
     answer_phrase,
@@ -47,23 +46,29 @@ from bwbench.results.text import plain
 
 
 def print_comparison(
-    folder: Path, baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
+    found: Iterable[CellFolder], baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
 ) -> None:
     """Print how the arms compare on stdout; notes on what is left out on stderr, or in the JSON document.
 
     Args:
+        found: cells, readable or not.
         by: dotted key of the configuration whose values stand first.
         target: metric and value to compare at in place of the recorded target.
     """
-    cells, refused = readable(iter_cells(folder))
+    cells, refused = readable(found)
     cells = at_target(cells, target)
-    comparison, found = compare_cells(cells, baseline, by), answers(cells, baseline)
+    comparison, in_short = compare_cells(cells, baseline, by), answers(cells, baseline)
     notes = comparison_notes(comparison, cells)
     if as_json:
-        in_short = {"answers": [_answer_json(answer) for answer in found]}
-        print_json({**in_short, **comparison_json(comparison), "notes": [*map(str, refused), *notes]})
+        print_json(
+            {
+                "answers": [_answer_json(answer) for answer in in_short],
+                **comparison_json(comparison),
+                "notes": [*map(str, refused), *notes],
+            }
+        )
         return
-    for line in (*answer_lines(found), *comparison_lines(comparison, table_width())):
+    for line in (*answer_lines(in_short), *comparison_lines(comparison, table_width())):
         print(line)
     sys.stdout.flush()
     say_unreadable(refused)

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bwbench.base.errors import BwbenchError, ConfigError, RecordError
-from bwbench.records import CellFolder, iter_cells
+from bwbench.records import CellFolder
+from bwbench.records.own_and_published import taken
 from bwbench.records.lock import CLAIM, ClaimNote, claim_of
 from bwbench.records.packed import PACKED
 from bwbench.results.analysis.results import Reader
@@ -92,7 +93,7 @@ class Watched:
 
     def _look(self) -> None:
         try:
-            found = [(cell, *_fingerprint(cell)) for cell in iter_cells(self._folder)]
+            found = [(cell, *_fingerprint(cell)) for cell in taken(self._folder).cells()]
             if not found:
                 raise RecordError(f"{self._folder} holds no records any more")
         except (BwbenchError, OSError) as error:
