@@ -320,7 +320,9 @@ def export(
     out: Annotated[
         Path | None, option("File to write.", metavar="FILE", show_default="stdout; bwbench-WHAT.parquet for parquet")
     ] = None,
-    what: Annotated[TableRows, option("What a row is.", metavar="cells|evaluations|steps|ratios")] = TableRows.cells,
+    what: Annotated[
+        TableRows, option("What a row is: cells, evaluations, steps or ratios.", metavar="ROWS")
+    ] = TableRows.cells,
     *,
     baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.", metavar="ARM")] = None,
     target: AskedTarget = None,
