@@ -10,7 +10,7 @@ import contextlib
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -264,6 +264,7 @@ COMMANDS: dict[str, CommandHelp] = {
         ),
     ),
 }
+_FIT_FOR_PANELS = 78  # columns of text, in a terminal of 80
 OF_ALL = CommandHelp(
     "",
     (
@@ -290,9 +291,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print its help; what ``formatter`` gets comes after that."""
-        with _without_what_help_needs_not():
-            super().format_help(ctx, formatter)
-        formatter.write(examples_text(ctx.command_path))
+        _format_help(self, super().format_help, ctx, formatter)
 
 
 class CommandGroup(TyperGroup):
@@ -308,9 +307,7 @@ class CommandGroup(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print its help; what ``formatter`` gets comes after that."""
-        with _without_what_help_needs_not():
-            super().format_help(ctx, formatter)
-        formatter.write(examples_text(ctx.command_path))
+        _format_help(self, super().format_help, ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As typer does; without a word it is a question, and no mistake."""
@@ -322,6 +319,19 @@ class CommandGroup(TyperGroup):
 
 class GroupedCommands(CommandGroup):
     """All commands: each in its group, and those in the order of ``COMMANDS``."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write them by group, where no panels are drawn."""
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        for group in dict.fromkeys(command.rich_help_panel for _, command in named):
+            with formatter.section(group or "Commands"):
+                formatter.write_dl(
+                    [
+                        (name, (command.help or "").partition("\n")[0])
+                        for name, command in named
+                        if command.rich_help_panel == group
+                    ]
+                )
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names; what has no entry comes last."""
@@ -392,6 +402,22 @@ def flowing(text: str | None) -> str | None:
 def literal(text: str) -> str:
     """``text`` in which rich takes no bracket for a mark of its own."""
     return re.sub(r"(?<!\\)\[(?=[a-z#/@])", r"\\[", text)
+
+
+def _format_help(
+    command: TyperCommand | TyperGroup, as_typer_does: Callable[[Any, Any], None], ctx: Any, formatter: Any
+) -> None:
+    """Help as typer draws it, in panels; plain where the terminal is so narrow that those would cut words. Examples."""
+    mode = command.rich_markup_mode
+    if formatter.width < _FIT_FOR_PANELS:
+        command.rich_markup_mode = None
+    try:
+        with _without_what_help_needs_not():
+            as_typer_does(ctx, formatter)
+    finally:
+        command.rich_markup_mode = mode
+    formatter.buffer[:] = [part.replace("\\[", "[") for part in formatter.buffer]
+    formatter.write(("\n" if formatter.buffer else "") + examples_text(ctx.command_path))
 
 
 def _without_idle_types(parameters: list[Any]) -> list[Any]:

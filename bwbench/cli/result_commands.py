@@ -344,7 +344,9 @@ def export(
             show_default="stdout; bwbench-WHAT.parquet for parquet; bwbench-tensorboard, bwbench-mlflow",
         ),
     ] = None,
-    what: Annotated[TableRows, option("What a row is.", metavar="cells|evaluations|steps|ratios")] = TableRows.cells,
+    what: Annotated[
+        TableRows, option("What a row is: cells, evaluations, steps or ratios.", metavar="ROWS")
+    ] = TableRows.cells,
     *,
     baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.", metavar="ARM")] = None,
     published: WithPublished = False,

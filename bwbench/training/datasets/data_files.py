@@ -102,7 +102,14 @@ def unfit_files(dataset: str, files: Iterable[FileDigest], data_dir: Path) -> Co
         form = found_form(file, data_dir)
         if form is None:
             absent.append(file)
-        elif not is_whole(path := data_dir / form.relative_path, form):
+            continue
+        path = data_dir / form.relative_path
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            problems.append(Problem(f"data set {dataset!r}: {path} cannot be read: {error.strerror}"))
+            continue
+        if not is_whole(path, form):
             name, expected = checksum(form)
             what = f"{path.stat().st_size:,} bytes whose {name} is not the official {expected}"
             problems.append(Problem(damaged_text(dataset, path, what)))

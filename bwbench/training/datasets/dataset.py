@@ -110,13 +110,13 @@ class AbstractDataset(ABC):
         except OSError as error:
             raise ConfigError(f"data set {self.name!r}: {path} cannot be read: {error.strerror}") from error
 
-    @property
-    def _needed(self) -> list[FileDigest]:
-        return [result for remote in self.files for result in remote.results]
-
     def damaged(self, path: Path, what: str) -> ConfigError:
         """The error for a file that cannot be what it should be."""
         return ConfigError(damaged_text(self.name, path, what))
+
+    @property
+    def _needed(self) -> list[FileDigest]:
+        return [result for remote in self.files for result in remote.results]
 
 
 def standardise(samples: Samples, mean: tuple[float, ...], std: tuple[float, ...]) -> Samples:

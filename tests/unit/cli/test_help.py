@@ -29,7 +29,8 @@ def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tu
             yield from commands(command, (*path, name))
 
 
-NAMES = [" ".join(path) for path, _ in commands()]
+ALL = {" ".join(path): command for path, command in commands()}
+NAMES = list(ALL)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -43,6 +44,20 @@ def test_help_loads_nothing_that_it_can_do_without() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()
     )
     assert not loaded & {*HEAVY, "bwbench.base.registry", "bwbench.cli.link.link_commands"}
+
+
+def test_help_leaves_out_what_typer_loads_for_nothing_and_others_find_it() -> None:
+    code = """
+import sys, typer.main
+before = set(sys.modules)
+from bwbench.cli.main import _run
+_run(["--help"])
+unneeded = {"rich.markdown", "rich.traceback", "markdown_it", "pygments"} & (set(sys.modules) - before)
+from rich.markdown import Markdown
+print(sorted(unneeded), Markdown("*x*").markup, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[] *x*"
 
 
 def test_every_command_has_its_group_and_two_examples_and_no_entry_is_left_over() -> None:
@@ -61,13 +76,17 @@ def test_the_help_of_a_command(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     text = shown(capsys, *name.split())
-    options, _, examples = text.partition(" Examples:\n")
+    shown_options, _, examples = text.partition(" Examples:\n")
+    named = re.split("─ Options ─|^Options:", shown_options, maxsplit=1, flags=re.MULTILINE)[1]
+    cut = [option for parameter in ALL[name].params for option in parameter.opts[:1] if f" {option} " not in named]
+    assert not [option for option in cut if option.startswith("--")], shown_options
     assert not re.search(r"<\w+>", text), "a metavar that says nothing; give the option one"
-    assert not re.search(r"\b(?:TEXT|PATH|INTEGER|FLOAT|BOOLEAN)\b", options), "as above"
+    assert not re.search(r"\b(?:TEXT|PATH|INTEGER|FLOAT|BOOLEAN)\b", named), "as above"
     lines = [line for _, line in COMMANDS[name].examples]
     assert all(part in examples for line in lines for part in line.split("\n"))
     assert max(map(len, examples.splitlines())) <= 100
-    assert max(map(len, options.splitlines())) <= int(columns)
+    assert max(map(len, shown_options.splitlines())) <= int(columns)
+    assert ("╭" in text) == (columns == "80"), "panels, where nothing has to be cut for them"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,7 +103,9 @@ def test_examples_are_what_the_command_takes(name: str) -> None:
             context = command.make_context(command.name, list(words), parent=context)
 
 
-def test_groups_and_their_commands_stand_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_and_their_commands_stand_in_order(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = shown(capsys)
     assert [text.index(group) for group in GROUPS] == sorted(text.index(group) for group in GROUPS)
     for group in GROUPS:
@@ -92,6 +113,14 @@ def test_groups_and_their_commands_stand_in_order(capsys: pytest.CaptureFixture[
         expected = [name for name, about in COMMANDS.items() if about.group == group and " " not in name]
         assert re.findall(r"^│ (\S+)", panel, re.MULTILINE) == expected, group
     assert all(line in text for _, line in OF_ALL.examples)
+    monkeypatch.setenv("COLUMNS", "60")
+    sections = re.split(r"^(\S.*):\n", shown(capsys), flags=re.MULTILINE)
+    listed = {
+        title: re.findall(r"^  (\S+)  ", body, re.MULTILINE)
+        for title, body in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    for group in GROUPS:
+        assert listed[group] == [name for name, about in COMMANDS.items() if about.group == group and " " not in name]
 
 
 @pytest.mark.parametrize("words", [[], ["link"], ["data"]])
