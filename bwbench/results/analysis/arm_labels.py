@@ -188,10 +188,13 @@ def _in_words(ways: Sequence[Way]) -> str:
     codecs: dict[tuple[str, str], list[str]] = {}
     for algorithm, collective, codec in ways:
         codecs.setdefault((algorithm, collective), []).append("no codec" if codec == "none" else codec)
-    words = [
-        f"{'' if algorithm == LEFT_OUT['algorithm'] else f'{algorithm} with '}{_joined(sent, 'or')} over {collective}"
-        for (algorithm, collective), sent in codecs.items()
-    ]
+    collectives: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (algorithm, collective), sent in codecs.items():
+        collectives.setdefault((algorithm, tuple(sent)), []).append(collective)
+    words = []
+    for (algorithm, all_sent), over in collectives.items():
+        before = "" if algorithm == LEFT_OUT["algorithm"] else f"{algorithm} with "
+        words.append(f"{before}{_joined(all_sent, 'or')} over {_joined(over, 'or')}")
     more = len(words) - _MOST_WAYS
     return "; ".join([*words[:_MOST_WAYS], *([f"and {more} more"] if more > 0 else [])])
 
