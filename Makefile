@@ -29,7 +29,7 @@ $(OLDEST)/ready: pyproject.toml constraints.txt tests/oldest_versions.py
 	  test -x $(OLDEST)/bin/pip || $(PYTHON) -m venv $(OLDEST); \
 	  $(PYTHON) tests/oldest_versions.py > $(OLDEST)/oldest.txt; \
 	  grep '^torch==' constraints.txt >> $(OLDEST)/oldest.txt; \
-	  $(OLDEST)/bin/pip --disable-pip-version-check install -q -c $(OLDEST)/oldest.txt torch; \
+	  $(OLDEST)/bin/pip --disable-pip-version-check install -q -c constraints.txt torch; \
 	  $(OLDEST)/bin/pip --disable-pip-version-check install -q -c $(OLDEST)/oldest.txt -e '.[test]'; \
 	  touch $@; fi
 
