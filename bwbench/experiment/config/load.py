@@ -102,9 +102,7 @@ def load_experiment(
         ConfigError: with all problems of the experiment and of the overrides.
     """
     path = source if isinstance(source, Path) else None
-    document = (
-        parse_yaml(read_text_file(path, MAX_BYTES), str(path)) if path else given_document(source, "experiment")
-    )
+    document = parse_yaml(read_text_file(path, MAX_BYTES), str(path)) if path else given_document(source, "experiment")
     if not isinstance(document.data, dict):
         needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
         if document.data is None:
@@ -210,7 +208,9 @@ class _Reading:
         self._base = {key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed}
         self._plugins = tuple(map(str, plugins))
         tune = read_tune(self._content.get("tune"), self._where("tune"), self._problems)
-        kept = self._expand(exclusions, TunedRates(str(path or "FILE"), self._folder, most, searching=tuning, tune=tune))
+        kept = self._expand(
+            exclusions, TunedRates(str(path or "FILE"), self._folder, most, searching=tuning, tune=tune)
+        )
         if not self._problems:
             self._problems += refusals_of(tune, [point.config for point in kept], self._where("tune"))
         on_hosts = self._on_their_way(kept, hosts, mode)

@@ -66,10 +66,7 @@ _LINE_PX = 2.0
 
 
 def build_payload(
-    folders: Sequence[CellFolder],
-    title: str,
-    reader: Reader | None = None,
-    running: Mapping[Path, str] | None = None,
+    folders: Sequence[CellFolder], title: str, reader: Reader | None = None, running: Mapping[Path, str] | None = None
 ) -> Facts:
     """What the page is made of.
 
