@@ -28,8 +28,16 @@ if TYPE_CHECKING:
     from bwbench.training.library.handle import Distributed
 
 __all__ = [
-    *("ConfigError", "Distributed", "Link", "LoadBalancedSampler", "Study", "__version__"),
-    *("distribute", "emulate", "load", "run"),
+    "ConfigError",
+    "Distributed",
+    "Link",
+    "LoadBalancedSampler",
+    "Study",
+    "__version__",
+    "distribute",
+    "emulate",
+    "load",
+    "run",
 ]
 __version__ = "0.1.0"
 

@@ -6,8 +6,8 @@ training plus its training clock, so that "relative" time in these programs is t
 
 from __future__ import annotations
 
+import logging
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -24,8 +24,8 @@ from bwbench.results.analysis.export import export_cells
 
 _CONFIG = "config."
 _TAGS = ("experiment", "arm", "status", "reason", "composed", "host", "commit", "bwbench", "torch")
-_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _OWN_TAG = "bwbench.id"
+MLFLOW_FILE = "mlflow.db"
 # MLflow's own limits.
 _MOST_METRICS, _MOST_PARAMS, _LONGEST_TEXT = 1000, 100, 500
 
@@ -78,8 +78,8 @@ def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Ite
         params = {key.removeprefix(_CONFIG): value for key, value in row.items() if key.startswith(_CONFIG)}
         yield TrackedRun(
             cell_id=str(row["id"]),
-            name=_name(cell.path.name),
-            experiment=_name(cell.cell.experiment),
+            name=f"{row['slug']}-{row['id']}",
+            experiment=str(row["experiment"]),
             status=str(row["status"]),
             began_unix_s=began_unix_s,
             params={key: value if isinstance(value, (bool, int, float)) else str(value)
@@ -89,11 +89,6 @@ def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Ite
                       if isinstance(value := row[name], (int, float)) and not isinstance(value, bool)},
             curves=curves,
         )  # fmt: skip
-
-
-def _name(text: str) -> str:
-    """Names stand in cell.json, which may be somebody else's: nothing in them leads out of a folder."""
-    return _NO_NAME.sub("-", text).strip(".") or "unnamed"
 
 
 def _began_unix_s(cell: CellFolder) -> float:
@@ -173,23 +168,30 @@ def write_tensorboard(runs: Iterable[TrackedRun], out: Path) -> int:
 
 
 def write_mlflow(runs: Iterable[TrackedRun], out: Path) -> int:
-    """A file store in ``out``: an experiment of MLflow for each of ours, a run for each cell.
+    """A database in ``out``, since MLflow gives its store of files up: an experiment for each of ours, a run a cell.
 
     A run that was exported there before is deleted, as MLflow deletes. Returns how many were written.
 
     Raises ConfigError where mlflow is not installed, OSError where the folder cannot be written.
     """
     try:
+        import alembic  # noqa: F401  # mlflow-skinny is without these two, and says so late
+        import sqlalchemy  # noqa: F401
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
     except ImportError as error:
         raise _missing("mlflow", error) from None
     out.mkdir(parents=True, exist_ok=True)
-    client = MlflowClient(tracking_uri=out.resolve().as_uri())
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table that it makes
+    client = MlflowClient(tracking_uri=f"sqlite:///{out.resolve() / MLFLOW_FILE}")
     number = 0
     for run in runs:
         known = client.get_experiment_by_name(run.experiment)
-        experiment = known.experiment_id if known is not None else client.create_experiment(run.experiment)
+        if known is None:
+            artifacts = (out.resolve() / "artifacts" / run.experiment).as_uri()  # else where the command was started
+            experiment = client.create_experiment(run.experiment, artifacts)
+        else:
+            experiment = known.experiment_id
         for earlier in client.search_runs([experiment], f"tags.`{_OWN_TAG}` = '{run.cell_id}'"):
             client.delete_run(earlier.info.run_id)
         began_ms = round(1000 * run.began_unix_s)

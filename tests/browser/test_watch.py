@@ -112,7 +112,7 @@ def test_cells_appear_as_they_finish_and_curves_as_they_train(chromium, sweep):
             asked(opened)
             assert page.evaluate(f"{traces}[0].x.length") > points
         sweep.end("ring-fp16-cnn-10mbps-r0", "ddp-cnn-10mbps-r0")
-        page.wait_for_function("document.getElementById('live').textContent.includes('2 of 14 cells done')")
+        page.wait_for_function("() => document.getElementById('live').textContent.includes('2 of 14 cells done')")
         assert "14 cells, 2 done" in opened.text("#subtitle")
         assert "ring-fp16" in opened.text("#numbers") and "reaches" in opened.text("#recommendation")
         sweep.end(*sweep.names)
@@ -187,5 +187,5 @@ def test_it_survives_what_befalls_a_sweep(chromium, sweep):
             assert "does not answer" in opened.text("#live .warning") and "1 of 14 cells done" in opened.text("#live")
             sweep.end("single-cnn-unshaped-r0")
             with served(sweep.results, port):
-                page.wait_for_function("!('lost' in document.body.dataset)")
+                page.wait_for_function("() => !('lost' in document.body.dataset)")
                 assert "2 of 14 cells done" in opened.text("#live") and page.locator("#live .warning").count() == 0

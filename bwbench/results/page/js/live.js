@@ -69,24 +69,30 @@ function drawLive(trouble) {
 }
 
 async function ask() {
+  let answer, newer;
   try {
-    const answer = await fetch("payload.json", { cache: "no-store", headers: { "If-None-Match": `"${version}"` } });
-    if (answer.status === 200) {
-      showNewer(await answer.json());
-      version = answer.headers.get("ETag").replaceAll('"', "");
-    } else if (answer.status !== 304) throw new Error(`${answer.status}: ${await answer.text()}`);
-    drawLive();
-    delete document.body.dataset.lost;
+    answer = await fetch("payload.json", { cache: "no-store", headers: { "If-None-Match": `"${version}"` } });
+    if (answer.status === 200) newer = await answer.json();
+    else if (answer.status !== 304) throw new Error(`${answer.status}: ${await answer.text()}`);
   } catch (error) {
-    drawLive(`Nothing newer: bwbench watch does not answer (${error.message}). Start it again on the same port, and this page goes on.`);
     document.body.dataset.lost = "";
+    return drawLive(`Nothing newer: bwbench watch does not answer (${error.message}). Start it again on the same port, and this page goes on.`);
   }
+  if (newer) {
+    version = answer.headers.get("ETag").replaceAll('"', "");
+    showNewer(newer);
+  }
+  delete document.body.dataset.lost;
+  drawLive();
 }
 
 /** Only where somebody looks: what is drawn here takes processor time that cells may need. */
 async function askAgain() {
-  if (!document.hidden) await ask();
-  setTimeout(askAgain, ASK_EVERY_MS);
+  try {
+    if (!document.hidden) await ask();
+  } finally {
+    setTimeout(askAgain, ASK_EVERY_MS);
+  }
 }
 
 drawLive();
