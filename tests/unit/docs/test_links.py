@@ -52,7 +52,9 @@ def test_the_readme_names_every_command_and_leads_to_the_pages() -> None:
     from bwbench.cli.main import app
 
     assert ROOT / "docs" / "README.md" in linked_from(ROOT / "README.md")
-    table = "".join(line for line in (ROOT / "README.md").read_text().splitlines(keepends=True) if line.startswith("| `"))
+    table = "".join(
+        line for line in (ROOT / "README.md").read_text().splitlines(keepends=True) if line.startswith("| `")
+    )
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert [name for name in commands if f"`{name}`" not in table] == []
 

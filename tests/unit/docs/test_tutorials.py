@@ -33,7 +33,9 @@ def commands(page: Path) -> list[str]:
     """Lines of indented code, continued ones joined, and what stands in backticks."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     code = "\n".join(re.findall(r"^ {4,}(\S.*)$", re.sub(r" \\\n\s+", " ", text), re.M))
-    inline = [" ".join(part.split()) for part in re.findall(r"`(bwbench [^`]+)`", re.sub(r"^ {4,}.*$", "", text, flags=re.M))]
+    inline = [
+        " ".join(part.split()) for part in re.findall(r"`(bwbench [^`]+)`", re.sub(r"^ {4,}.*$", "", text, flags=re.M))
+    ]
     lines = [line for line in code.splitlines() if line.startswith("bwbench ")]
     return list(dict.fromkeys([*lines, *inline]))
 
@@ -92,7 +94,9 @@ def test_its_experiment_is_valid(name: str, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_file_of_the_offices_is_that_of_configs() -> None:
-    assert blocks(DOCS / "tutorials" / "two-offices.md", "yaml") == [(ROOT / "configs" / "two_offices.yaml").read_text()]
+    assert blocks(DOCS / "tutorials" / "two-offices.md", "yaml") == [
+        (ROOT / "configs" / "two_offices.yaml").read_text()
+    ]
 
 
 @pytest.mark.parametrize("levels", [1, 7, 127])

@@ -92,12 +92,16 @@ def test_a_host_may_have_several_workers(
     assert (started in told) if started else not told
 
 
-@pytest.mark.parametrize(("workers", "said"), [("3", "nodes cannot be 3 a host"), ("two", "write a number"), ("0", "write")])
+@pytest.mark.parametrize(
+    ("workers", "said"), [("3", "nodes cannot be 3 a host"), ("two", "write a number"), ("0", "write")]
+)
 def test_workers_that_do_not_divide_the_nodes_are_refused(tmp_path: Path, workers: str, said: str) -> None:
     cell = external(tmp_path)
     cell = replace(cell, config=cell.config.model_copy(update={"nodes": 4}))
     text = torchrun_script([cell], ScriptSetting("/bin/true", str(tmp_path), "results", {}))
     environment = {"PATH": "/usr/bin:/bin", "HEAD": "10.0.0.1", "NODE": "0", "WORKERS": workers}
-    done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode in (1, 2) and said in done.stderr
     assert not list(tmp_path.glob("results/*/*/cell.json"))
