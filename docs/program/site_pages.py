@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "program"))
-from messages import CAUSE, with_messages  # noqa: E402
+from error_messages import CAUSE, with_messages  # noqa: E402
 
 FOLDER = "repository"  # in the site, of what lies outside of docs/
 # Pages of the repository that the site has whether or not a page leads to them: they stand in the navigation.

@@ -3,7 +3,7 @@
 A message is what is handed to one of the classes of errors, or what a function returns that says why something is
 refused or has ended (``-> str | None``). What is put in while the program runs stands as ``…``.
 
-    python docs/program/messages.py [FILE...]     # those of these files of bwbench/, or all
+    python docs/program/error_messages.py [FILE...]     # those of these files of bwbench/, or all
 """
 
 from __future__ import annotations
