@@ -6,6 +6,7 @@ them or anywhere else in it. In the site such a file becomes a page below ``repo
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import sys
@@ -19,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "program"))
-from messages import CAUSE, with_messages  # noqa: E402
+from error_messages import CAUSE, with_messages  # noqa: E402
 
 FOLDER = "repository"  # in the site, of what lies outside of docs/
 # Pages of the repository that the site has whether or not a page leads to them: they stand in the navigation.
@@ -28,8 +29,7 @@ LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".py": "python", ".toml": "toml", 
 
 # Code is left alone. The target of a link or an image has no spaces in this repository.
 _PARTS = re.compile(
-    r"(?P<code>^(?P<fence>```+|~~~+).*?^(?P=fence)|^(?:    |\t).*?$|`[^`\n]*`)|\]\((?P<target>[^()\s]+)\)",
-    re.M | re.S,
+    r"(?P<code>^(?P<fence>```+|~~~+).*?^(?P=fence)|^(?:    |\t).*?$|`[^`\n]*`)|\]\((?P<target>[^()\s]+)\)", re.M | re.S
 )
 _ABSOLUTE = re.compile(r"[a-z][a-z0-9+.-]*:")
 
@@ -41,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     while waiting:
         path = waiting.pop()
         text = (ROOT / path).read_text(encoding="utf-8")
-        if not path.startswith("docs/"):
+        if not path.startswith("docs/") or path.endswith(".ipynb"):
             files.append(_page_of(path, text, config))
         if not path.endswith(".md"):
             continue
@@ -49,7 +49,7 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
             target = found["target"]
             if target and not _ABSOLUTE.match(target) and not target.startswith("#"):
                 led = _led_to(path, target.partition("#")[0])
-                if led not in seen and not led.startswith("docs/"):
+                if led not in seen and (not led.startswith("docs/") or led.endswith(".ipynb")):
                     seen.add(led)
                     waiting.append(led)
     return files
@@ -69,7 +69,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
 
     if path == "CHANGELOG.md":
         page.meta["search"] = {"boost": 0.2}  # it has every word once
-    if path.endswith(".md"):
+    if path.endswith((".md", ".ipynb")):
         markdown = _PARTS.sub(placed, markdown)
     markdown = with_messages(markdown) if CAUSE.search(markdown) else markdown
     markdown = re.sub(r"^<!-- api: ([\w.]+) -->$", r"::: \1", markdown, flags=re.M)
@@ -89,23 +89,45 @@ def _led_to(path: str, target: str) -> str:
 def _uri_of(path: str) -> str:
     """Where a file of the repository lies in the site's sources."""
     if path.startswith("docs/"):
-        return path.removeprefix("docs/")
+        return path.removeprefix("docs/").replace(".ipynb", ".md")
     return f"{FOLDER}/{path}" if path.endswith(".md") else f"{FOLDER}/{path}.md"
 
 
 def _path_of(uri: str) -> str:
     """The file of the repository that a page is made from."""
     if not uri.startswith(f"{FOLDER}/"):
-        return f"docs/{uri}"
+        return f"docs/{uri}" if (ROOT / "docs" / uri).is_file() else f"docs/{uri.removesuffix('.md')}.ipynb"
     path = uri.removeprefix(f"{FOLDER}/")
     return path if (ROOT / path).is_file() else path.removesuffix(".md")
 
 
 def _page_of(path: str, text: str, config: MkDocsConfig) -> File:
-    if not path.endswith(".md"):
+    if path.endswith(".ipynb"):
+        text = _notebook(text)
+    elif not path.endswith(".md"):
         fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall(r"`+", text)), 3)
         text = f"# {path}\n\n{fence}{LANGUAGES.get(Path(path).suffix, 'text')}\n{text.rstrip()}\n{fence}\n"
     return File.generated(config, _uri_of(path), content=text)
+
+
+def _notebook(text: str) -> str:
+    """Its cells as Markdown: words, code, and what came out of it."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"]).strip()
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            data = {kind: "".join(content) for kind, content in output.get("data", {}).items()}
+            if "image/png" in data:
+                parts.append(
+                    f'<img alt="what the cell above draws" src="data:image/png;base64,{data["image/png"].strip()}">'
+                )
+            elif "text/html" in data:
+                table = re.sub(r"<style.*?</style>|\n", "", data["text/html"], flags=re.S)
+                parts.append(f"<div>{table}</div>")
+            elif shown := data.get("text/plain") or "".join(output.get("text", [])):
+                parts.append(f"```text\n{shown.rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def _help_of_commands() -> str:

@@ -122,7 +122,7 @@ def blocks_of(html: str) -> list[str]:
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
 def test_a_page_reads_the_same_in_the_repository(page: Path) -> None:
-    """Python-Markdown, of the site, and CommonMark, of hosts of repositories, differ where lists hold more than a line."""
+    """Python-Markdown, of the site, and CommonMark, of hosts of repositories, differ in lists of more than lines."""
     import markdown
     from markdown_it import MarkdownIt
 
@@ -151,7 +151,7 @@ def test_a_reader_finds_a_word_and_nothing_is_asked_of_others(site: Path, chromi
         page.goto(f"{here}index.html")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "wider than a phone"
         page.click("label.md-header__button[for=__search]")
-        page.fill("input.md-search__input", "crossover")
+        page.locator("input.md-search__input").press_sequentially("crossover")  # it listens to keys
         page.wait_for_selector(".md-search-result__item a")
         assert any(
             "statistics.html" in link.get_attribute("href")

@@ -13,7 +13,7 @@ from bwbench.experiment.config import load_experiment
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "docs" / "program"))
-from messages import CAUSE, GAP, all_messages, files_under, messages, with_messages  # noqa: E402
+from error_messages import CAUSE, GAP, all_messages, files_under, messages, with_messages  # noqa: E402
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 GOOD = "name: a\nnodes: 2\nlink: {bandwidth: 10 Mbit/s}\nmodel: logistic\ndataset: digits\nalgorithm: ring\n"

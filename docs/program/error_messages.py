@@ -3,7 +3,7 @@
 A message is what is handed to one of the classes of errors, or what a function returns that says why something is
 refused or has ended (``-> str | None``). What is put in while the program runs stands as ``…``.
 
-    python docs/program/messages.py [FILE...]     # those of these files of bwbench/, or all
+    python docs/program/error_messages.py [FILE...]     # those of these files of bwbench/, or all
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bwbench"
@@ -47,7 +47,7 @@ def messages(file: str) -> list[str]:
     return list(dict.fromkeys(text for line in sorted(found) for text in found[line]))
 
 
-@lru_cache(maxsize=None)
+@cache
 def all_messages() -> dict[str, list[str]]:
     """Messages by file, of all files that have some."""
     files = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -144,7 +144,11 @@ def as_list(files: list[str]) -> str:
         ticks = "`" * (1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
         pad = " " if len(ticks) > 1 else ""
         lines += textwrap.wrap(
-            f"- {ticks}{pad}{text}{pad}{ticks}", 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            f"- {ticks}{pad}{text}{pad}{ticks}",
+            118,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
         )
     return "\n".join([*lines, "", "</details>"])
 
