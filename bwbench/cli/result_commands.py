@@ -362,9 +362,8 @@ def export(
 
 
 def _ratios(cells: list[CellFolder], baseline: str | None) -> list[Row]:
-    from bwbench.cli.comparison_text import (
-        ratio_rows,  # these two read plans and links: `bwbench --help` can do without
-    )
+    # These two read plans and links: `bwbench --help` can do without.
+    from bwbench.cli.comparison_json import ratio_rows
     from bwbench.results.analysis.comparison import compare_cells
 
     if baseline is None:

@@ -25,7 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.yaml").write_text(COMPOSED)
     result = run("run", "tiny.yaml", cwd=folder, timeout_s=450.0)
     assert result.returncode == 0, result.stderr
-    assert " composed " in result.stdout
+    assert "‡†" in result.stdout and "note: † Composed of" in result.stderr
     assert "1 ran whole as well" in result.stderr
     return folder
 

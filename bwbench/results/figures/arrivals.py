@@ -48,8 +48,8 @@ class Arrivals(AbstractFigure):
         that is known is the limit, which is its bound there. Only in between something is to be seen here that no other
         figure has: what the fitted mean of such an arm rests on.
         """
-        if results.times.empty:
-            return "the cells have no target"
+        if why_not := captions.without_times_to_target(results):
+            return why_not
         num = results.times[["num", "num_censored"]]
         mixed = (num["num_censored"] > 0) & (num["num_censored"] < num["num"])
         return None if mixed.any() else "no arm has repeats that reached the target beside some that did not"

@@ -144,8 +144,8 @@ class SpeedUpByNodes(AbstractFigure):
 
 
 def _why_not(results: Results) -> str | None:
-    if results.times.empty:
-        return "the cells have no target"
+    if why_not := captions.without_times_to_target(results):
+        return why_not
     if not (results.cells["role"] == REFERENCE).any():
         return f"the arm {ALONE!r} is not there to compare with"
     return f"no arm shares a seed with {ALONE!r}" if speedup_table(results).empty else None
@@ -192,7 +192,7 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def _legend(results: Results, table: pd.DataFrame) -> list[Line2D]:
-    labels = captions.arm_labels(table, results.roles)
+    labels = captions.labels_of(table, results)
     return [arm_handle(arm_style(arm, results.roles[arm]), label) for arm, label in labels.items()]
 
 

@@ -21,6 +21,7 @@ from bwbench.methods.roles import METHOD, REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.answer import baseline_of_group, counted, one_node_words
+from bwbench.results.analysis.arm_labels import unlike_arms_note
 from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
 from bwbench.results.analysis.cell_arrival import arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
@@ -178,7 +179,7 @@ def _group(
         "notes": [
             *left_out_notes(group.folders),
             *arrival_notes(done),
-            *(note for note in (composed, bound, provenance_note(done)) if note),
+            *(note for note in (composed, bound, unlike_arms_note(done), provenance_note(done)) if note),
         ],
         "cells": members,
     }

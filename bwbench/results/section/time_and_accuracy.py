@@ -25,7 +25,7 @@ from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.results import Results, arrivals_by_seed
-from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, log_interval, number
+from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, estimate, log_interval, number
 from bwbench.results.figures.captions import digits, target_words
 from bwbench.results.section.content import (
     Block,
@@ -108,7 +108,9 @@ def _time_lines(one: Estimate, at: str, mark: str, *, with_num: bool) -> Sequenc
 
 
 def _legend(found: dict[At, dict[int, Arrival]], marks: str) -> str:
-    text = "One repeat has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
+    text = (
+        f"n = 1: {ONE_REPEAT}, and has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
+    )
     if any(arrival.time_s is None for arrivals in found.values() for arrival in arrivals.values()):
         text += "> : fewer than half arrive within the limit; with other such repeats a censored fit. "
     return (text + _legend_of(marks)).strip()

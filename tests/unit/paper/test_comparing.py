@@ -86,6 +86,9 @@ def test_a_first_crossing_is_said_and_another_target_is_unknown_where_runs_ended
 def test_the_fastest_in_words(words: str, side: int, said: str) -> None:
     value = Value("ratio", 2.0, 3, 1.5, 2.5, side=side, words=words)
     assert plain(verdict_text(_claim(kind="fastest"), value)) == said
+    if side == 0:
+        single = Value("ratio", 2.0, 1, words=words)
+        assert "but one repeat says nothing about chance (n = 1)" in plain(verdict_text(_claim(kind="fastest"), single))
 
 
 INTERVAL = "(95 % interval 1.50 to 2.50, n = 3)"

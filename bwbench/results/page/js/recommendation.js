@@ -66,7 +66,7 @@ function howFound(rows, rtt) {
   if (rtt !== null && Math.abs(rtt - wanted) > 1e-6) words.push(`Latency: measured at RTT ${shortTime(rtt)}, the nearest to your ${shortTime(wanted)}.`);
   else if (rtt !== null) words.push(`Latency: measured at this RTT, ${shortTime(rtt)}.`);
   const num = Math.min(...rows.map((row) => row.num)), most = Math.max(...rows.map((row) => row.num));
-  words.push(most === 1 ? "One repeat an arm: no interval, and differences may be chance." : `n = ${num === most ? num : `${num}\u2013${most}`}; 95 % intervals.`);
+  words.push(most === 1 ? "n = 1: one repeat says nothing about chance, and has no interval." : `n = ${num === most ? num : `${num}\u2013${most}`}; 95 % intervals.`);
   if (rows.some((row) => row.numComposed)) words.push("Some values are composed, not measured whole.");
   return make("p", { class: "note" }, words.join(" "));
 }
