@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from bwbench.experiment.plan import Cell, Forecast, doubts, foresee
 from bwbench.experiment.plan.assess import ENDED_UNDONE, UNREADABLE, PlannedCell
 from bwbench.records import cell_at
 from bwbench.running.sweep import SweepPlan, freeze_sweep
-from bwbench.running.sweep.account import Account, Notifier, Tally, TimeLeft
+from bwbench.running.sweep.account import Account, Notifier, SweepObserver, Tally, TimeLeft
 from bwbench.running.sweep.rounds import in_rounds
 from bwbench.running.sweep.scheduler import Scheduler
 from bwbench.running.sweep.this_machine import ThisMachine
@@ -30,12 +31,35 @@ if TYPE_CHECKING:
     from bwbench.running.cluster.ray_executor import RayCluster
 
 
+ShowProgress: TypeAlias = Callable[[TimeLeft, int], AbstractContextManager[SweepObserver]]
+
+
 def carry_out(sweep: SweepPlan, elsewhere: RayCluster | None, notify: str | None, *, fail_fast: bool) -> int:
     """Check, freeze and run a sweep, and print how it ended. Returns the exit status.
 
     Args:
         elsewhere: where its cells run, if not here.
         notify: the user's command for every cell that is not done, and for the end.
+    """
+    show = LiveProgress if sys.stderr.isatty() else PlainProgress
+    selected, tally = run_sweep(sweep, show, elsewhere, notify, fail_fast=fail_fast)
+    print_outcome(selected, tally)
+    return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
+
+
+def run_sweep(
+    sweep: SweepPlan,
+    show: ShowProgress,
+    elsewhere: RayCluster | None = None,
+    notify: str | None = None,
+    *,
+    fail_fast: bool = False,
+) -> tuple[Sequence[PlannedCell], Tally]:
+    """Check, freeze and run a sweep; notes go to stderr. Returns all its cells, and how many ended how.
+
+    Args:
+        show: makes what shows its progress.
+        elsewhere, notify: as ``carry_out``.
     """
     console = stderr()
     check_launcher(sweep, elsewhere)
@@ -45,20 +69,25 @@ def carry_out(sweep: SweepPlan, elsewhere: RayCluster | None, notify: str | None
         check_data([item.cell for item in sweep.todo if item.cell.config.launcher == "local"])
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
     with _end_told(notifier, tally):
-        _run_cells(sweep, elsewhere, notifier, tally, fail_fast=fail_fast)
+        _run_cells(sweep, show, elsewhere, notifier, tally, fail_fast=fail_fast)
         selected = list(sweep.selected)
         while not (fail_fast and not tally.all_done) and (grown := sweep.grown()) is not None:
             for text in grown.about_repeats:
                 console.print(f"note: {text}")
-            _run_cells(grown, elsewhere, notifier, tally, fail_fast=fail_fast)
+            _run_cells(grown, show, elsewhere, notifier, tally, fail_fast=fail_fast)
             selected += grown.selected
             sweep = replace(grown, selected=tuple(selected))
-    print_outcome(sweep.selected, tally)
-    return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
+    return sweep.selected, tally
 
 
 def _run_cells(
-    sweep: SweepPlan, elsewhere: RayCluster | None, notifier: Notifier, tally: Tally, *, fail_fast: bool
+    sweep: SweepPlan,
+    show: ShowProgress,
+    elsewhere: RayCluster | None,
+    notifier: Notifier,
+    tally: Tally,
+    *,
+    fail_fast: bool,
 ) -> None:
     """Freeze a plan and work through what is to run of it."""
     foreseen = foresee(sweep.foreseen) if sweep.todo else Forecast({})
@@ -66,7 +95,7 @@ def _run_cells(
     left, total = TimeLeft(foreseen, sweep.todo), len(sweep.todo)
     ordered = in_rounds(sweep.todo, sweep.order_seed)
     freeze_sweep(sweep)
-    with (LiveProgress if sys.stderr.isatty() else PlainProgress)(left, total) as progress:
+    with show(left, total) as progress:
         account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
         if elsewhere is None:
             with contextlib.closing(ThisMachine()) as here:
@@ -99,8 +128,8 @@ def check_launcher(sweep: SweepPlan, elsewhere: RayCluster | None) -> None:
     problems = [
         Problem(
             "launcher: external leaves it to torchrun or Slurm to start the workers; "
-            f"'bwbench launch-script {plan.experiment.file}' prints the file that does so",
-            str(plan.experiment.file),
+            f"'bwbench launch-script {plan.experiment.file or 'FILE'}' prints the file that does so",
+            str(plan.experiment.file or "experiment"),
         )
         for plan in sweep.plans
         if any(cell.config.launcher == "external" for cell in plan.cells)

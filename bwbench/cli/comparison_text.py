@@ -13,7 +13,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.cli.answer_text import answer_lines, answers_json
 from bwbench.cli.comparison_json import comparison_json
 from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
-from bwbench.records import iter_cells, readable
+from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.results.analysis.answer import answers
 from bwbench.results.analysis.arm_labels import recorded_name
 from bwbench.results.analysis.best_set import BestSet
@@ -51,14 +51,7 @@ def print_comparison(
     cells = at_target(cells, target)
     comparison = compare_cells(cells, baseline, by)
     in_short = answers(cells, recorded_name(baseline, comparison.labels), comparison.labels)
-    left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
-    done = [cell for cell in cells if state_of(cell) == DONE]
-    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
-    if composed and any(map(is_composed, done)):
-        composed = f"{COMPOSED_MARK} {composed}"
-    own = OwnSteps.of(done)
-    bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
-    notes = [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
+    notes = comparison_notes(comparison, cells)
     if as_json:
         document = {"answers": answers_json(in_short), **comparison_json(comparison)}
         print_json({**document, "notes": [*map(str, refused), *notes]})
@@ -70,6 +63,18 @@ def print_comparison(
     say_unreadable(refused)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> list[str]:
+    """What must be said of a comparison of these cells: what is left out, composed, bound by the host, or mixed."""
+    left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
+    done = [cell for cell in cells if state_of(cell) == DONE]
+    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
+    if composed and any(map(is_composed, done)):
+        composed = f"{COMPOSED_MARK} {composed}"
+    own = OwnSteps.of(done)
+    bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
+    return [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
 
 
 _INDENT = "  "

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, EXIT_USER_INPUT, BwbenchError
 from bwbench.base.interruption import ENDING, Interruption, handle
-from bwbench.cli import machine_commands, result_commands, run_commands, verify_command
+from bwbench.cli import machine_commands, result_commands, run_commands, verify_command, watch_command
 from bwbench.cli.clean_text import cleaned
 from bwbench.cli.link import LINK_HELP, LinkGroup
 from bwbench.cli.standard_files import mend_standard_files
@@ -56,6 +56,7 @@ for command in (
     *(machine_commands.list_, machine_commands.doctor, machine_commands.clean),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
+app.command("watch", rich_help_panel="Look")(watch_command.watch)
 app.add_typer(typer.Typer(cls=LinkGroup, help=LINK_HELP, no_args_is_help=True), name="link")
 app.add_typer(machine_commands.data, name="data")
 

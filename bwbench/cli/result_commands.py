@@ -179,7 +179,11 @@ def merge(
 Width = Enum("Width", {"page": "page", "column": "column"})
 PictureFormat = Enum("PictureFormat", {"png": "png", "pdf": "pdf"})
 ReportFormat = Enum("ReportFormat", {"html": "html", "latex": "latex", "markdown": "markdown"})
-TableFormat = Enum("TableFormat", {"parquet": "parquet", "csv": "csv", "json": "json"})
+TableFormat = Enum(
+    "TableFormat",
+    {"parquet": "parquet", "csv": "csv", "json": "json", "tensorboard": "tensorboard", "mlflow": "mlflow"},
+)
+_TABLES = (TableFormat.parquet, TableFormat.csv, TableFormat.json)  # the others are runs of other programs
 TableRows = Enum("TableRows", {"cells": "cells", "evaluations": "evaluations", "steps": "steps", "ratios": "ratios"})
 
 _REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.tex", ReportFormat.markdown: "report.md"}
@@ -306,9 +310,13 @@ def _in_utf_8(name: str) -> str:
 
 def export(
     folder: ResultsFolder,
-    to: Annotated[TableFormat, option("Format of the table.")],
+    to: Annotated[TableFormat, option("Format of the table; or the program that shows the runs.")],
     out: Annotated[
-        Path | None, option("File to write.", show_default="stdout; bwbench-WHAT.parquet for parquet")
+        Path | None,
+        option(
+            "File to write; of runs the folder.",
+            show_default="stdout; bwbench-WHAT.parquet for parquet; bwbench-tensorboard, bwbench-mlflow",
+        ),
     ] = None,
     what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
     *,
@@ -319,7 +327,12 @@ def export(
     or ratios to --baseline, as `bwbench compare` has them, taken apart into step time and samples to the target.
 
     Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
+
+    tensorboard and mlflow get every cell as a run: configuration, outcome, and all curves over samples. They need
+    `pip install 'bwbench[tensorboard]'`, or `[mlflow]`.
     """
+    if to not in _TABLES:
+        return _export_runs(folder, to.value, out, is_plain=what is TableRows.cells and baseline is None and not target)
     from bwbench.records import iter_cells, readable
     from bwbench.records.files import write_bytes_atomic
     from bwbench.results.analysis.cell_arrival import asked_target, at_target
@@ -358,6 +371,32 @@ def export(
     except OSError as error:
         raise RecordError(f"{out} cannot be written: {error.strerror or error}") from None
     print(out)
+    return EXIT_OK
+
+
+def _export_runs(folder: Path, tracker: str, out: Path | None, *, is_plain: bool) -> int:
+    """Write cells as runs; ``is_plain``: none of the options of tables was given."""
+    from bwbench.records import iter_cells, readable
+    from bwbench.records.files import machine_fault
+    from bwbench.results.trackers import TRACKERS, VIEWERS, tracked_runs
+
+    if not is_plain:
+        said = "--what, --baseline and --target are for tables"
+        raise ConfigError(f"--to {tracker} writes every cell with all its curves; {said}")
+    check_folder(folder)
+    out = out or Path(f"bwbench-{tracker}")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out: {out} is a file; name a folder")
+    cells, refused = readable(iter_cells(folder))
+    try:
+        number = TRACKERS[tracker](tracked_runs(cells, refused), out)
+    except OSError as error:
+        raise RecordError(machine_fault(error, out) or f"{out} cannot be written: {error}") from None
+    if not number:
+        raise ConfigError(f"{folder}: no cell has begun; there is nothing to export")
+    say_unreadable(refused)
+    print(out)
+    print(f"{number} runs; `{VIEWERS[tracker].format(folder=out)}` shows them", file=sys.stderr)
     return EXIT_OK
 
 

@@ -76,6 +76,10 @@ class Reader:
             folder.made.setdefault(CURVE, self._digests[folder.path].curve)
         return self._digests[folder.path]
 
+    def forget(self, folder: CellFolder) -> None:
+        """Read the cell anew when it is asked for next: it has trained on."""
+        self._digests.pop(folder.path, None)
+
 
 def cells_table(folders: Iterable[CellFolder]) -> pd.DataFrame:
     """One row a cell: identity, setting, outcome, and whether the host bounds it. Reads no events.

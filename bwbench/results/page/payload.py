@@ -12,7 +12,7 @@ import json
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -37,6 +37,7 @@ Facts: TypeAlias = dict[str, object]  # for JSON
 
 COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
 PAYLOAD_SCHEMA = 1
+RUNNING = "running"
 
 # Taken over from ``cells.cell_row`` as they are: numbers that intervals rest on keep all their digits.
 _EXACT = (
@@ -67,15 +68,20 @@ _SYMBOLS = {
 _LINE_PX = 2.0
 
 
-def build_payload(folders: Sequence[CellFolder], title: str, reader: Reader | None = None) -> Facts:
+def build_payload(
+    folders: Sequence[CellFolder], title: str, reader: Reader | None = None, running: Mapping[Path, str] | None = None
+) -> Facts:
     """What the page is made of.
 
     Args:
         folders: cells of any number of experiments, done or not, whose records can be read.
         title: name of the result folder.
         reader: that has read their events already.
+        running: what is being done with the cells that run at this moment, in words.
     """
     rows = {folder.path: cell_row(folder) for folder in folders}
+    for path, words in (running or {}).items():
+        rows[path] |= {"status": RUNNING, "reason": words}
     # Day of the newest record: the page says how old it is, and equal records make equal pages.
     environments = [folder.environment for folder in folders]
     recorded = [one.time_unix_s for one in environments if one is not None and one.time_unix_s is not None]

@@ -20,10 +20,15 @@ _PLOTLY = "plotly"  # whose Python package brings plotly.js; its own code is not
 SCRIPTS = ("words.js", "student.js", "statistics.js", "isotonic.js", "arrivals.js", "state.js", "recommend.js",
            "answer.js", "look.js", "charts.js", "ledger.js", "table.js", "recommendation.js", "controls.js",
            "main.js")  # fmt: skip
+WATCHED = "live.js"  # of a page that asks for newer records
 
 
-def render_page(payload: Mapping[str, object]) -> str:
-    """The whole page. Text in ``payload`` is data, never markup."""
+def render_page(payload: Mapping[str, object], live: str | None = None) -> str:
+    """The whole page. Text in ``payload`` is data, never markup.
+
+    Args:
+        live: version of the records, on a page that asks its server for newer ones; None asks nobody.
+    """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((_HERE / "page.html").read_text(encoding="utf-8"))
     files = importlib.metadata.files(_PLOTLY) or []
@@ -37,7 +42,8 @@ def render_page(payload: Mapping[str, object]) -> str:
         vendor_license=notices[0].read_text(encoding="utf-8")
         if notices
         else "plotly.js: Copyright Plotly, Inc. MIT licence.",
-        script=Markup(_inside_script(scripts())),
+        script=Markup(_inside_script(scripts(SCRIPTS if live is None else (*SCRIPTS, WATCHED)))),
+        live=live,
         payload=Markup(json_for_script(payload)),
     )
 
