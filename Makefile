@@ -50,14 +50,14 @@ bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up
 	for file in benchmarks/*.py; do $(BIN)/python $$file --json benchmarks/out/$$(basename $$file .py).json || exit 1; done
 
 FIGURES := paper/figures
-# What stands for one link each, at one link alone: all of them would be hundreds of pictures, which `bwbench plot` draws.
+# What stands for one link each, at one link alone: all would be hundreds of pictures, which `bwbench plot --all` draws.
 AT := --at 10Mbps --at latency-100-ms
-HEADLINE := bandwidth-cnn --figure bandwidth
-paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ as PDF, the README's as PNG (half a minute)
+PUBLISHED := results/published
+paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ as PDF; what README and findings say of them (a minute)
 	@rm -rf $(FIGURES).new
-	$(BIN)/bwbench plot results --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null
-	@$(BIN)/bwbench plot results/$(HEADLINE) --out $(FIGURES).new --folders --format png > /dev/null
+	$(BIN)/bwbench plot $(PUBLISHED) --all --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
+	$(BIN)/python -m paper.program --pages
 	@echo "$$(find $(FIGURES) -type f | wc -l) files in $(FIGURES)"
 
 # One experiment after the other, each published when it is finished. After an interruption the same command goes on.
@@ -76,11 +76,11 @@ paper-results-plan: $(VENV)/ready ## how long `make paper-results` takes, experi
 	@for file in $(EXPERIMENTS); do if $(PLAN) > /dev/null 2>&1; then printf "$$file: "; $(PLAN) 2>&1 > /dev/null | tail -n 1; \
 	  else printf "$$file, learning rates first: "; $(TUNE) --dry-run 2>&1 > /dev/null | tail -n 1; fi; done
 
-paper: $(VENV)/ready ## the paper from the records below results/: paper/build/paper.pdf and paper.md
-	$(BIN)/python -m paper.program --source paper --results results --out paper/build $(PAPER_ARGS)
+paper: $(VENV)/ready ## the paper from the published records: paper/build/paper.pdf and paper.md
+	$(BIN)/python -m paper.program --source paper --results $(PUBLISHED) --out paper/build $(PAPER_ARGS)
 
 paper-claims: $(VENV)/ready ## every claim of the paper, with its value and the direction that it would support
-	$(BIN)/python -m paper.program --source paper --results results --claims
+	$(BIN)/python -m paper.program --source paper --results $(PUBLISHED) --claims
 
 test-netem: $(VENV)/ready ## the netem back end, in a user-mode kernel that has it (Debian: user-mode-linux)
 	tests/netem/run

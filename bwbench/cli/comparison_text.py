@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.cli.answer_text import answer_lines, answers_json
 from bwbench.cli.comparison_json import comparison_json
 from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
-from bwbench.records import CellFolder, iter_cells, readable
+from bwbench.records import CellFolder, readable
 from bwbench.results.analysis.answer import answers
 from bwbench.results.analysis.arm_labels import recorded_name
 from bwbench.results.analysis.best_set import BestSet
@@ -39,15 +38,16 @@ from bwbench.results.analysis.statistics import ONE_REPEAT, Estimate
 
 
 def print_comparison(
-    folder: Path, baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
+    found: Iterable[CellFolder], baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
 ) -> None:
     """Print how the arms compare on stdout; notes on what is left out on stderr, or in the JSON document.
 
     Args:
+        found: cells, readable or not.
         by: dotted key of the configuration whose values stand first.
         target: metric and value to compare at in place of the recorded target.
     """
-    cells, refused = readable(iter_cells(folder))
+    cells, refused = readable(found)
     cells = at_target(cells, target)
     comparison = compare_cells(cells, baseline, by)
     in_short = answers(cells, recorded_name(baseline, comparison.labels), comparison.labels)

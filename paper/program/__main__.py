@@ -29,7 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 2 where claims and records do not agree, 3 where pandoc or LaTeX fail."""
     parser = argparse.ArgumentParser(prog="python -m paper.program", description=__doc__)
     parser.add_argument("--source", type=Path, default=Path("paper"), help="folder of the prose (paper)")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the records (results)")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results/published"), help="folder of the records (results/published)"
+    )
     parser.add_argument("--out", type=Path, default=Path("paper/build"), help="folder for what is built (paper/build)")
     parser.add_argument("--strict", action="store_true", help="a section without records is an error")
     parser.add_argument("--no-pdf", action="store_true", help="stop before LaTeX runs")

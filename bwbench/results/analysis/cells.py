@@ -187,6 +187,13 @@ def state_of(folder: CellFolder) -> str:
 
 def cell_row(folder: CellFolder) -> Row:
     """Flat row of one cell: who it is, its setting, what status.json says of it, and when it arrived."""
+    key = f"row {folder.asked_target}"
+    if key not in folder.made:  # every figure asks
+        folder.made[key] = _row_of(folder)
+    return dict(folder.made[key])
+
+
+def _row_of(folder: CellFolder) -> Row:
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
     row["of_pilot"] = cell.pilot is None or cell.repeat < cell.pilot

@@ -301,6 +301,11 @@ class Results:
         """Table of time to accuracy by arm, bandwidth and whatever else the group compares."""
         return time_table(self.cells, self.group.compares)
 
+    @cached_property
+    def has_times(self) -> bool:
+        """Whether ``times`` has a row: one cell has a time to its target, or a limit that it exceeds."""
+        return bool(len(self.cells)) and bool(arrivals_by_seed(self.cells))
+
     @property
     def bandwidths(self) -> list[float | None]:
         """Bandwidths in bit/s that done cells ran at; None is an unshaped link."""
@@ -327,20 +332,18 @@ def load_results(folder: Path) -> list[Results]:
     Raises RecordError where the folder does not exist.
     """
     reader = Reader()
-    return results_of(read_cells(folder, reader)[0], reader)
+    return results_of(read_cells(iter_cells(folder), reader)[0], reader)
 
 
-def read_cells(folder: Path, reader: Reader) -> tuple[list[CellFolder], list[RecordError]]:
-    """Every cell under ``folder`` with all its records, and why each of those cannot be read that are left out.
+def read_cells(cells: Iterable[CellFolder], reader: Reader) -> tuple[list[CellFolder], list[RecordError]]:
+    """Those of ``cells`` all whose records can be read, and why each of the others is left out.
 
     Args:
         reader: keeps what the cells' events come to, so that no picture meets a broken one.
-
-    Raises RecordError where the folder does not exist.
     """
-    cells, refused = readable(iter_cells(folder))
+    good, refused = readable(cells)
     whole = []
-    for cell in cells:
+    for cell in good:
         try:
             reader.read(cell)
             whole.append(cell)

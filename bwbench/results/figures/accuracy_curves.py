@@ -278,6 +278,7 @@ class AccuracyOverBytes(AbstractFigure):
     """As accuracy-over-time, on the axis of what all nodes have sent; arms that send nothing are named below."""
 
     name = "accuracy-over-bytes"
+    in_detail = True
     compares = frozenset({"link.bandwidth", "link.latency"})
 
     def applies(self, results: Results) -> str | None:

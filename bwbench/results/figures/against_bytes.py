@@ -39,6 +39,7 @@ class Pareto(AbstractFigure):
     """The arms that no other one beats in both are full and joined; the others are hollow."""
 
     name = "pareto"
+    in_detail = True
 
     def applies(self, results: Results) -> str | None:
         """Needs two arms whose bytes were counted."""
@@ -306,13 +307,12 @@ class Precision(AbstractFigure):
         """Needs fp32 gradients averaged in every step, and another precision of them."""
         if not (results.curves["clock_s"] > 0).any():
             return "no evaluation was recorded"
-        table = self.table(results)
         configs = [folder.cell.config for folder in results.done]
         # What more samples would have given runs that ended at their target nobody knows, and those that a lucky
         # evaluation ended would look better than they are.
-        stopped = any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
-        if len(table) and stopped:
+        if any(config.get("target") and config.get("stop", "target") == "target" for config in configs):
             return "runs ended at the target, not at equal samples (stop: limit)"
+        table = self.table(results)
         if not table["is_reference"].any():
             return "no arm averages fp32 gradients in every step"
         others = table[~table["is_reference"].astype(bool)]

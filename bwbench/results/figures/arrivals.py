@@ -40,6 +40,7 @@ class Arrivals(AbstractFigure):
     """A step function an arm. Ticks are repeats that were given up; marks stand where half have arrived."""
 
     name = "arrivals"
+    in_detail = True
 
     def applies(self, results: Results) -> str | None:
         """Needs an arm of which some repeats arrived and others did not.

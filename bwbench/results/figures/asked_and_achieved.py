@@ -37,6 +37,7 @@ class LinkAskedAndAchieved(AbstractFigure):
     """Left and middle: every measurement by bandwidth. Below: the share of measurements up to each error."""
 
     name = "link"
+    in_detail = True
     compares = frozenset({"link", "nodes", "batch_size", "accumulate", "model", "dataset", "optimizer", "compute",
                           "evaluate", "target", "stop", "limit"})  # fmt: skip
 

@@ -205,6 +205,7 @@ class Throughput(AbstractFigure):
     """Log-log lines with intervals; as many samples as nodes times one node alone are the ideal."""
 
     name = "throughput"
+    in_detail = True
     compares = frozenset({"link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:

@@ -199,6 +199,7 @@ class StepTime(AbstractFigure):
     """Mean seconds of each part over all steps, ranks and runs; means add up, so the bar is the mean step."""
 
     name = "step-time"
+    in_detail = True
 
     def applies(self, results: Results) -> str | None:
         """Needs one cell that is done and recorded the ledger of its steps, of nodes that have times."""

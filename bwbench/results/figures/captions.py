@@ -175,7 +175,7 @@ def without_times(results: Results) -> str | None:
 
 def without_times_to_target(results: Results) -> str | None:
     """Why a figure of times to the target has nothing to draw; None where there are some."""
-    return without_times(results) or ("the cells have no target" if results.times.empty else None)
+    return without_times(results) or (None if results.has_times else "the cells have no target")
 
 
 def too_few_bandwidths(results: Results) -> str | None:

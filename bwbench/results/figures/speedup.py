@@ -40,6 +40,7 @@ class SpeedUp(AbstractFigure):
     """A line an arm; under it where each line crosses 1, with intervals."""
 
     name = "speedup"
+    in_detail = True
     compares = frozenset({BANDWIDTH_KEY})
 
     def applies(self, results: Results) -> str | None:
