@@ -5,20 +5,36 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all setup check bench paper paper-claims paper-figures paper-results paper-results-plan test-netem clean
+.PHONY: help demo test test-all test-oldest setup check bench paper paper-claims paper-figures paper-results paper-results-plan test-netem clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 26
 
 demo: $(VENV)/ready ## four nodes on one 10 Mbit/s WiFi: which method gets there first? (2 minutes, after installing)
-	$(BIN)/bwbench run configs/wifi_10mbps.yaml
-	$(BIN)/bwbench plot results/wifi_10mbps
+	$(BIN)/bwbench demo
 
 test: $(VENV)/ready ## every package, and one experiment from its file to its figures (some minutes)
 	$(BIN)/python -m pytest -m 'not thorough' $(PYTEST_ARGS)
 
 test-all: $(VENV)/ready ## all tests that this machine can run (half an hour)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# torch is the release of the constraints file: older ones are gigabytes that nobody needs to have twice.
+OLDEST := .venv-oldest
+OLDEST_TESTS := tests/contract/test_codecs.py tests/contract/test_models.py tests/contract/test_datasets.py \
+  tests/unit/base tests/unit/cli tests/unit/experiment tests/unit/network tests/unit/records tests/unit/results \
+  tests/e2e/test_run.py tests/netns/test_network.py
+$(OLDEST)/ready: pyproject.toml constraints.txt tests/oldest_versions.py
+	@if [ ! $@ -nt pyproject.toml ] || [ ! $@ -nt constraints.txt ]; then set -ex; \
+	  test -x $(OLDEST)/bin/pip || $(PYTHON) -m venv $(OLDEST); \
+	  $(PYTHON) tests/oldest_versions.py > $(OLDEST)/oldest.txt; \
+	  grep '^torch==' constraints.txt >> $(OLDEST)/oldest.txt; \
+	  $(OLDEST)/bin/pip --disable-pip-version-check install -q -c constraints.txt torch; \
+	  $(OLDEST)/bin/pip --disable-pip-version-check install -q -c $(OLDEST)/oldest.txt -e '.[test]'; \
+	  touch $@; fi
+
+test-oldest: $(OLDEST)/ready ## with the oldest versions that pyproject.toml allows, torch excepted (minutes)
+	$(OLDEST)/bin/python -m pytest -q -m 'not thorough' $(OLDEST_TESTS) $(PYTEST_ARGS)
 
 setup: $(VENV)/ready ## the virtual environment that every other target uses
 

@@ -17,6 +17,8 @@ from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, E
 from bwbench.base.interruption import ENDING, Interruption, handle
 from bwbench.cli import machine_commands, result_commands, run_commands, verify_command, watch_command
 from bwbench.cli.clean_text import cleaned
+from bwbench.cli.demo import demo
+from bwbench.cli.init.init_command import init
 from bwbench.cli.link import LINK_HELP, LinkGroup
 from bwbench.cli.standard_files import mend_standard_files
 
@@ -48,6 +50,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(rich_help_panel="Run")(demo)
+app.command(rich_help_panel="Run")(init)
 for command in (
     *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
     *(result_commands.status, result_commands.show, result_commands.plot, result_commands.report),
