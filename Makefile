@@ -79,12 +79,11 @@ FIGURES := paper/figures
 # What stands for one link each, at one link alone: all would be hundreds of pictures, which `bwbench plot --all` draws.
 AT := --at 10Mbps --at latency-100-ms
 PUBLISHED := results/published
-HEADLINE := bandwidth-cnn --figure bandwidth
-paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ as PDF, the README's as PNG (half a minute)
+paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ as PDF; what README and findings say of them (a minute)
 	@rm -rf $(FIGURES).new
 	$(BIN)/bwbench plot $(PUBLISHED) --all --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null
-	@$(BIN)/bwbench plot $(PUBLISHED)/$(HEADLINE) --out $(FIGURES).new --folders --format png > /dev/null
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
+	$(BIN)/python -m paper.program --pages
 	@echo "$$(find $(FIGURES) -type f | wc -l) files in $(FIGURES)"
 
 # One experiment after the other, each published when it is finished. After an interruption the same command goes on.

@@ -36,7 +36,7 @@ from bwbench.cli.output import say_unreadable
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.plan.assess import ENDED_UNDONE
-from bwbench.records import CellFolder, cell_at, iter_cells, readable
+from bwbench.records import CellFolder, cell_at, readable
 from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.cells import DONE, Row, state_of
 from bwbench.results.analysis.comparison import compare_cells

@@ -6,22 +6,15 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.cli.answer_text import answer_lines, answers_json
 from bwbench.cli.comparison_json import comparison_json
 from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
 from bwbench.records import CellFolder, readable
-from bwbench.results.analysis.answer import (
-    Answer,
-    answer_phrase,
-    answers,
-    link_phrase,
-    setting_phrase,
-    shared_phrases,
-    whole_phrase,
-)
+from bwbench.results.analysis.answer import answers
+from bwbench.results.analysis.arm_labels import recorded_name
 from bwbench.results.analysis.best_set import BestSet
 from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
@@ -42,7 +35,6 @@ from bwbench.results.analysis.equal_footing import MetricMean
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import ONE_REPEAT, Estimate
-from bwbench.results.text import plain
 
 
 def print_comparison(
@@ -57,18 +49,15 @@ def print_comparison(
     """
     cells, refused = readable(found)
     cells = at_target(cells, target)
-    comparison, in_short = compare_cells(cells, baseline, by), answers(cells, baseline)
+    comparison = compare_cells(cells, baseline, by)
+    in_short = answers(cells, recorded_name(baseline, comparison.labels), comparison.labels)
     notes = comparison_notes(comparison, cells)
     if as_json:
-        print_json(
-            {
-                "answers": [_answer_json(answer) for answer in in_short],
-                **comparison_json(comparison),
-                "notes": [*map(str, refused), *notes],
-            }
-        )
+        document = {"answers": answers_json(in_short), **comparison_json(comparison)}
+        print_json({**document, "notes": [*map(str, refused), *notes]})
         return
-    for line in (*answer_lines(in_short), *comparison_lines(comparison, table_width())):
+    width = table_width()
+    for line in (*answer_lines(in_short, width), *comparison_lines(comparison, width)):
         print(line)
     sys.stdout.flush()
     say_unreadable(refused)
@@ -86,22 +75,6 @@ def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> lis
     own = OwnSteps.of(done)
     bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
     return [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
-
-
-def answer_lines(found: Sequence[Answer]) -> Iterator[str]:
-    """Which arm is the first: a heading for each group of links, and a line for each of these; a blank line behind."""
-    for (experiment, setting), of_links in groupby(found, lambda one: (one.experiment, plain(setting_phrase(one)))):
-        yield f"In short, {experiment}, {setting}:"
-        here = list(of_links)
-        for answer in here:
-            yield f"  {plain(link_phrase(answer))}: {plain(answer_phrase(answer, in_list=True))}"
-        yield from (f"  {plain(sentence)}" for sentence in shared_phrases(here))
-        yield ""
-
-
-def _answer_json(answer: Answer) -> dict[str, object]:
-    about = {"experiment": answer.experiment, "group": answer.condition, "first": answer.best.first, "n": answer.num}
-    return {**about, "text": plain(whole_phrase(answer))}
 
 
 _INDENT = "  "

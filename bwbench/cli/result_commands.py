@@ -21,6 +21,7 @@ from bwbench.cli.output import plain_table, print_json, say_unreadable, size
 
 if TYPE_CHECKING:
     from bwbench.records import CellFolder
+    from bwbench.records.own_and_published import Taken
     from bwbench.results.analysis.cells import Row
 
 
@@ -364,7 +365,7 @@ def export(
     """
     if to not in _TABLES:
         is_plain = what is TableRows.cells and baseline is None and not target
-        return _export_runs(folder, to.value, out, published=published, is_plain=is_plain)
+        return _export_runs(take(folder, published=published), to.value, out, is_plain=is_plain)
     from bwbench.records import readable
     from bwbench.records.files import write_bytes_atomic
     from bwbench.results.analysis.cell_arrival import asked_target, at_target
@@ -406,7 +407,7 @@ def export(
     return EXIT_OK
 
 
-def _export_runs(folder: Path, tracker: str, out: Path | None, *, published: bool, is_plain: bool) -> int:
+def _export_runs(found: Taken, tracker: str, out: Path | None, *, is_plain: bool) -> int:
     """Write cells as runs; ``is_plain``: none of the options of tables was given."""
     from bwbench.records import readable
     from bwbench.records.files import machine_fault
@@ -415,17 +416,16 @@ def _export_runs(folder: Path, tracker: str, out: Path | None, *, published: boo
     if not is_plain:
         said = "--what, --baseline and --target are for tables"
         raise ConfigError(f"--to {tracker} writes every cell with all its curves; {said}")
-    taken = take(folder, published=published)
     out = out or Path(f"bwbench-{tracker}")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out: {out} is a file; name a folder")
-    cells, refused = readable(taken.cells())
+    cells, refused = readable(found.cells())
     try:
         number = TRACKERS[tracker](tracked_runs(cells, refused), out)
     except OSError as error:
         raise RecordError(machine_fault(error, out) or f"{out} cannot be written: {error}") from None
     if not number:
-        raise ConfigError(f"{folder}: no cell has begun; there is nothing to export")
+        raise ConfigError("no cell has begun; there is nothing to export")
     say_unreadable(refused)
     print(out)
     print(f"{number} runs; `{VIEWERS[tracker].format(folder=out)}` shows them", file=sys.stderr)

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import TypeAlias
 
 from bwbench.base.units import BANDWIDTH
@@ -29,13 +30,14 @@ from bwbench.results.analysis.crossover import ABOVE, BELOW, ONE, Crossover, Cro
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, Key, group_cells, setting_words
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio, ratio_of
-from bwbench.results.analysis.statistics import Estimate, number
+from bwbench.results.analysis.statistics import ONE_REPEAT, Estimate, number
 from bwbench.results.analysis.taken_apart import TakenApart, take_apart
 from bwbench.results.text import Number, Phrase, joined, phrase, plain, significant, time_unit
 
 ONE_NODE = "one node"
 _DIGITS = 2  # of a number that is to be remembered; tables have three
 _SAID_OTHERWISE = ("model.name", "dataset.name", "nodes", BANDWIDTH_KEY)
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -52,7 +54,7 @@ class OneNode:
     """Where a method and one node alone are equally fast, over all bandwidths of a group.
 
     Attributes:
-        method: the first arm, or where that is one node itself, the method next to it.
+        method: the first arm, or where that is one node itself, the method next to it; as sentences have it.
         crossovers: time of one node over that of the method; bandwidths that are host-bound are left out.
         host_bound: that leaves fewer than two bandwidths.
     """
@@ -96,19 +98,22 @@ class Answer:
     host_bound: bool
 
 
-def answers(folders: Iterable[CellFolder], baseline: str | None = None) -> list[Answer]:
+def answers(
+    folders: Iterable[CellFolder], baseline: str | None = None, labels: Mapping[str, str] = _NO_LABELS
+) -> list[Answer]:
     """One for each bandwidth of each group of comparable cells, experiment by experiment.
 
     Args:
         folders: cells, done or not. Those of virtual nodes say nothing of times and are left out.
-        baseline: name of the arm that others are measured by; of each group its own where none is given.
+        baseline: recorded name of the arm that others are measured by; of each group its own where none is given.
+        labels: what sentences call an arm, where that is not its recorded name.
     """
     everything = sorted(folders, key=lambda folder: folder.cell.experiment)
     own = OwnSteps.of(everything)
     found: list[Answer] = []
     for experiment, cells in groupby(everything, lambda folder: folder.cell.experiment):
         for group in group_cells(list(cells)):
-            found += answers_of_group(experiment, group, own, baseline or baseline_of_group(group))
+            found += answers_of_group(experiment, group, own, baseline or baseline_of_group(group), labels)
     return found
 
 
@@ -123,12 +128,14 @@ def usual_baseline(arms: Iterable[str]) -> str | None:
     return next((arm for arm in BASELINES if arm in there), None)
 
 
-def answers_of_group(experiment: str, group: Group, own: OwnSteps, baseline: str | None) -> Iterator[Answer]:
+def answers_of_group(
+    experiment: str, group: Group, own: OwnSteps, baseline: str | None, labels: Mapping[str, str] = _NO_LABELS
+) -> Iterator[Answer]:
     """Of each bandwidth at which two arms or more have times."""
     racing = {bps: racing_at(group, bps, own) for bps in group.bandwidths}
     for bandwidth_bps, arms in racing.items():
         if len(arms) > 1:
-            yield answer_at(bandwidth_bps, racing, baseline, experiment, group.key)
+            yield answer_at(bandwidth_bps, racing, baseline, experiment, group.key, labels)
 
 
 def racing_at(group: Group, bandwidth_bps: float | None, own: OwnSteps) -> dict[str, ArmCells]:
@@ -141,7 +148,12 @@ Racing: TypeAlias = Mapping[float | None, Mapping[str, ArmCells]]  # by bandwidt
 
 
 def answer_at(
-    bandwidth_bps: float | None, racing: Racing, baseline: str | None, experiment: str = "", key: Key = ()
+    bandwidth_bps: float | None,
+    racing: Racing,
+    baseline: str | None,
+    experiment: str = "",
+    key: Key = (),
+    labels: Mapping[str, str] = _NO_LABELS,
 ) -> Answer:
     """The answer at one of the bandwidths of a group, whose ``key`` tells it from the other groups."""
     arms = racing[bandwidth_bps]
@@ -163,7 +175,7 @@ def answer_at(
             parts = _parts(arms[baseline], arms[best.first])
         method = methods[0] if best.first in alone and methods else best.first
         if alone and method not in alone:
-            one_node = one_node_beside(method, alone[0], racing)
+            one_node = one_node_beside(method, alone[0], racing, labels.get(method, method))
     quoted = [arms[name] for name in dict.fromkeys([best.first, *(one.arm for one in against)]) if name is not None]
     quoted = quoted or list(arms.values())
     return Answer(
@@ -175,7 +187,7 @@ def answer_at(
         settings=tuple(setting_words(name, value) for name, value in key if name not in _SAID_OTHERWISE),
         target=_target_of(of_nodes.rows),
         best=best,
-        names={name: _called(name, alone) for name in arms},
+        names={name: _called(name, alone, labels) for name in arms},
         against=tuple(against),
         parts=parts,
         one_node=one_node,
@@ -199,7 +211,7 @@ def _parts(baseline: ArmCells, arm: ArmCells) -> TakenApart | None:
     return None if parts is None or parts.step.bound or parts.samples.bound or len(batches) > 1 else parts
 
 
-def one_node_beside(method: str, alone: str, racing: Racing) -> OneNode | None:
+def one_node_beside(method: str, alone: str, racing: Racing, called: str = "") -> OneNode | None:
     """Where the method and one node alone are equally fast; None where they stand together at fewer than two links."""
     shared = [(bps, arms[alone], arms[method]) for bps, arms in racing.items()
               if bps is not None and alone in arms and method in arms]  # fmt: skip
@@ -207,7 +219,7 @@ def one_node_beside(method: str, alone: str, racing: Racing) -> OneNode | None:
         return None
     sound = [place for place in shared if not (place[1].host_bound or place[2].host_bound)]
     measured = [Measured(bps, one.arrivals, arm.arrivals) for bps, one, arm in sound]
-    return OneNode(method, find_crossovers(measured), len(sound) < 2)
+    return OneNode(called or method, find_crossovers(measured), len(sound) < 2)
 
 
 def one_node_words(group: Group, own: OwnSteps) -> dict[str, str]:
@@ -220,10 +232,11 @@ def one_node_words(group: Group, own: OwnSteps) -> dict[str, str]:
     return {name: words for name, one in found.items() if one is not None and (words := plain(one_node_phrase(one)))}
 
 
-def _called(name: str, alone: Sequence[str]) -> str:
+def _called(name: str, alone: Sequence[str], labels: Mapping[str, str]) -> str:
+    label = labels.get(name, name)
     if name not in alone:
-        return name
-    return ONE_NODE if len(alone) == 1 else f"{ONE_NODE} ({name})"
+        return label
+    return ONE_NODE if len(alone) == 1 else f"{ONE_NODE} ({label})"
 
 
 def setting_phrase(answer: Answer) -> Phrase:
@@ -273,7 +286,7 @@ def answer_phrase(answer: Answer, key: str = "", *, in_list: bool = False) -> Ph
         text = phrase(text, ", ", _sooner(one, answer.names[one.arm], at, first=place == 0))
     sentences = [phrase(text, ".")]
     if one_repeat:
-        return joined([*sentences, phrase("One repeat says nothing about chance."), _tag(answer, at)], " ")
+        return joined([*sentences, phrase(f"{ONE_REPEAT.capitalize()}."), _tag(answer, at)], " ")
     if (parts := _parts_phrase(answer, at)) is not None:
         sentences.append(parts)
     alike = [answer.names[arm] for arm in best.members[1:] if arm not in best.untold]
@@ -334,7 +347,7 @@ def _parts_phrase(answer: Answer, at: str) -> Phrase | None:
     if answer.parts is None:
         return None
     step, samples = answer.parts.step, answer.parts.samples
-    baseline = answer.against[0].arm
+    baseline = answer.names[answer.against[0].arm]
     taken = Ratio(1 / samples.value, *_inverse(samples), samples.num)
     if _holds_one(step):
         cost = phrase("its steps take about as long")

@@ -12,7 +12,7 @@ from bwbench.base.errors import ConfigError
 from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.pages import HEADLINE, PAGES, PICTURE, draw_picture, filled
 
-RESULTS = ROOT / "results"
+RESULTS = ROOT / "results/published"
 
 
 @pytest.fixture(scope="module")
