@@ -23,8 +23,8 @@ from typing import TypeAlias
 
 from bwbench.base.errors import BwbenchError, ConfigError, RecordError
 from bwbench.records import CellFolder
-from bwbench.records.own_and_published import taken
 from bwbench.records.lock import CLAIM, ClaimNote, claim_of
+from bwbench.records.own_and_published import taken
 from bwbench.records.packed import PACKED
 from bwbench.results.analysis.results import Reader
 from bwbench.results.page.payload import Facts, build_payload
