@@ -49,7 +49,7 @@ def init(
         str | None, option("Instead of all these: a copy of one of the examples.", metavar="NAME", show_default=False)
     ] = None,
     to: Annotated[
-        Path | None, option("File or folder to write.", metavar="PATH", show_default="NAME.yaml, or the folder NAME")
+        Path | None, option("File or folder to write.", metavar="DEST", show_default="NAME.yaml, or the folder NAME")
     ] = None,
     yes: Annotated[bool, option("Ask nothing: what is not said takes its default.", "--yes", "-y")] = False,
 ) -> int:
