@@ -19,23 +19,40 @@ from typing import TYPE_CHECKING, Any
 from bwbench.base import old_names
 
 if TYPE_CHECKING:
+    from bwbench.base.errors import ConfigError
     from bwbench.network.emulate import emulate
     from bwbench.network.link import Link
+    from bwbench.study import Study, load, run
     from bwbench.training.library.balanced_sampler import LoadBalancedSampler
     from bwbench.training.library.distribution import distribute
     from bwbench.training.library.handle import Distributed
 
-__all__ = ["Distributed", "Link", "LoadBalancedSampler", "__version__", "distribute", "emulate"]
+__all__ = [
+    "ConfigError",
+    "Distributed",
+    "Link",
+    "LoadBalancedSampler",
+    "Study",
+    "__version__",
+    "distribute",
+    "emulate",
+    "load",
+    "run",
+]
 __version__ = "0.1.0"
 
 old_names.serve()
 
 _WHERE = {
+    "ConfigError": "bwbench.base.errors",
     "Distributed": "bwbench.training.library.handle",
     "Link": "bwbench.network.link",
     "LoadBalancedSampler": "bwbench.training.library.balanced_sampler",
+    "Study": "bwbench.study",
     "distribute": "bwbench.training.library.distribution",
     "emulate": "bwbench.network.emulate",
+    "load": "bwbench.study",
+    "run": "bwbench.study",
 }
 
 

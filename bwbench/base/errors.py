@@ -16,6 +16,10 @@ class BwbenchError(Exception):
 
     exit_code: int = EXIT_CELLS_FAILED
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -224,6 +224,7 @@ FIGURES = Registry(
     "bwbench.results.figures",
     [
         ("accuracy-over-time", "accuracy_curves:AccuracyOverTime", "accuracy by training time"),
+        ("accuracy-over-samples", "accuracy_curves:AccuracyOverSamples", "accuracy by samples, of virtual nodes"),
         ("accuracy-over-bytes", "accuracy_curves:AccuracyOverBytes", "accuracy by bytes on the wire"),
         ("time-to-accuracy", "bars:TimeToAccuracy", "who reached the target first"),
         ("arrivals", "arrivals:Arrivals", "share of repeats that reached the target, where some did not"),

@@ -1,4 +1,4 @@
-"""YAML text as plain data in which every value knows its line.
+"""YAML text as plain data in which every value knows its line; or such data of a program, in which it knows its keys.
 
 Composed, never constructed: PyYAML's own types turn ``off`` into False, ``1e7`` into text and ``10:30`` into 630. Here
 only ``true`` and ``false`` are booleans, ``1e7`` is a number, and dates or base 60 do not exist.
@@ -7,9 +7,12 @@ only ``true`` and ``false`` are booleans, ``1e7`` is a number, and dates or base
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,16 @@ class Document:
         return Problem(message, self.file, self.line_of(loc))
 
 
+class GivenDocument(Document):
+    """Plain data that a program has given: problems name the keys that lead to a value, where a file has its line."""
+
+    def problem(self, message: str, loc: Location = ()) -> Problem:
+        """A problem with the value at ``loc``: ``experiment['link']['latency']: …``."""
+        while loc and loc not in self.lines:
+            loc = loc[:-1]
+        return Problem(message, self.file + "".join(f"[{key!r}]" for key in loc))
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a value was written: messages about it, or about a part of it, name this place."""
@@ -103,6 +116,50 @@ def parse_yaml(text: str, file: str, max_bytes: int = MAX_BYTES) -> Document:
         document.lines[()] = int(root.start_mark.line) + 1
         document.data = _Reader(document).read(root, ())
     return document
+
+
+def given_document(content: object, name: str) -> Document:
+    """What a program has given as plain data: mappings, lists, text, numbers, booleans and None; paths become text.
+
+    Args:
+        name: that problems begin with.
+
+    Raises ConfigError where it is nested too deeply, or holds more values than any experiment.
+    """
+    document = GivenDocument(name)
+    document.data = _taken(document, content, ())
+    return document
+
+
+def _taken(document: Document, value: object, path: Location) -> Json:
+    """A value as YAML would hold it; what cannot stand there is noted as a problem, and left out."""
+    document.lines[path] = len(document.lines)
+    if len(path) > MAX_DEPTH:
+        raise ConfigError(Problem(f"nested more than {MAX_DEPTH} deep (does a value contain itself?)", document.file))
+    if len(document.lines) > MAX_VALUES:
+        raise ConfigError(Problem(f"more than {MAX_VALUES} values: no experiment is that long", document.file))
+    if isinstance(value, Mapping):
+        taken: JsonObject = {}
+        for key, item in value.items():
+            if isinstance(key, bool) or not isinstance(key, (str, int)):  # numbers name nodes
+                text = f"the key {key!r} is no text; write it in quotes, and keys that vary together as 'one, other'"
+                document.problems.append(document.problem(text, path))
+            else:
+                taken[str(key)] = _taken(document, item, (*path, str(key)))
+        return taken
+    if isinstance(value, (list, tuple)):
+        return [_taken(document, item, (*path, index)) for index, item in enumerate(value)]
+    if value is None or isinstance(value, (bool, str)):
+        return value if not isinstance(value, str) else str(value)
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    text = f"a {type(value).__name__} cannot stand in an experiment; write text, a number, true or false, or a list"
+    document.problems.append(document.problem(text, path))
+    return None
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
@@ -245,4 +302,4 @@ def _near_files(path: Path) -> str:
         return f" Did you mean {str(path.parent / near[0])!r}?"
     if names:
         return f" Experiment files there: {', '.join(sorted(names)[:_MOST_NAMES])}"
-    return f" The folder {path.parent.absolute()} holds no experiment file (*.yaml); name one that is elsewhere"
+    return f" The folder {path.parent.absolute()} holds no experiment file (*.yaml); `bwbench init` writes a first one"

@@ -40,6 +40,21 @@ class CommandHelp:
 
 # By the words after `bwbench`, in the order of `bwbench --help`. mine.yaml stands for a file of the user's.
 COMMANDS: dict[str, CommandHelp] = {
+    "demo": CommandHelp(
+        RUN,
+        (
+            ("an example, from its question to its answer", "bwbench demo"),
+            ("with its results in another folder", "bwbench demo ~/bwbench-results"),
+        ),
+    ),
+    "init": CommandHelp(
+        RUN,
+        (
+            ("a first experiment, which asks for your link", "bwbench init"),
+            ("without questions", "bwbench init experiment my_office --nodes 3 --link cable"),
+            ("a codec of your own, as a package", "bwbench init codec one-byte"),
+        ),
+    ),
     "run": CommandHelp(
         RUN,
         (
@@ -113,8 +128,15 @@ COMMANDS: dict[str, CommandHelp] = {
     "plot": CommandHelp(
         LOOK,
         (
-            ("all figures that apply", "bwbench plot results/mine"),
+            ("the figures that answer", "bwbench plot results/mine"),
             ("one, for a column of a paper", "bwbench plot results/mine --figure bandwidth --width column"),
+        ),
+    ),
+    "watch": CommandHelp(
+        LOOK,
+        (
+            ("an experiment that runs", "bwbench watch results/mine"),
+            ("at any port that is free", "bwbench watch results --port 0"),
         ),
     ),
     "report": CommandHelp(
@@ -191,6 +213,7 @@ COMMANDS: dict[str, CommandHelp] = {
         (
             ("a row a cell", "bwbench export results/mine --to csv --out cells.csv"),
             ("a row a training step", "bwbench export results/mine --to parquet --what steps"),
+            ("runs for TensorBoard", "bwbench export results/mine --to tensorboard"),
         ),
     ),
     "publish": CommandHelp(
@@ -246,7 +269,8 @@ _FIT_FOR_PANELS = 78  # columns of text, in a terminal of 80
 OF_ALL = CommandHelp(
     "",
     (
-        ("what this machine can do, then an experiment", "bwbench doctor && bwbench run mine.yaml"),
+        ("a first look: an example with its answer", "bwbench demo"),
+        ("a first experiment of your own", "bwbench init experiment mine && bwbench run mine.yaml"),
         ("options and examples of a command", "bwbench run --help"),
     ),
 )

@@ -14,9 +14,11 @@ import typer
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, EXIT_USER_INPUT, BwbenchError
 from bwbench.base.interruption import ENDING, Interruption, handle
-from bwbench.cli import machine_commands, result_commands, run_commands, verify_command
+from bwbench.cli import machine_commands, result_commands, run_commands, verify_command, watch_command
 from bwbench.cli.clean_text import cleaned
 from bwbench.cli.command_help import Command, GroupedCommands, usage_error
+from bwbench.cli.demo import demo
+from bwbench.cli.init.init_command import init
 from bwbench.cli.link import LINK_HELP, LinkGroup
 from bwbench.cli.standard_files import mend_standard_files
 
@@ -49,8 +51,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
+    *(demo, init),
     *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
     *(result_commands.status, result_commands.show, result_commands.plot, result_commands.report),
+    watch_command.watch,
     *(result_commands.compare, result_commands.export, result_commands.merge, result_commands.publish),
     verify_command.verify,
     *(machine_commands.list_, machine_commands.doctor, machine_commands.clean),

@@ -6,7 +6,8 @@ import copy
 import functools
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -18,6 +19,8 @@ from bwbench.base.errors import ConfigError
 from bwbench.cli.command_help import literal
 
 if TYPE_CHECKING:
+    from bwbench.records import CellFolder
+    from bwbench.records.own_and_published import Taken
     from bwbench.running.cluster.ray_executor import RayCluster
     from bwbench.running.sweep import SweepPlan
 
@@ -103,6 +106,14 @@ Results = Annotated[Path, option("Folder for results.", metavar="DIR")]
 ResultsFolder = Annotated[
     Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
 ]
+WithPublished = Annotated[
+    bool,
+    option(
+        "Take the published sets beside the runs of DIR as well (results/published); taken anyway where DIR holds no "
+        "runs.",
+        "--published",
+    ),
+]
 _SHOWN_MATCHES = 8
 
 
@@ -180,7 +191,7 @@ class SweepOptions:
         if not self.files and not EXPERIMENTS.is_dir():
             raise ConfigError(
                 f"no FILES are named, and there is no folder {EXPERIMENTS} here, whose files are taken then; name "
-                "experiment files (*.yaml), or folders of them"
+                "experiment files (*.yaml) or folders of them; `bwbench init` writes a first one"
             )
         return plan_sweep(self.files or [EXPERIMENTS], self.results, overrides, retry, selection, self.order_seed)
 
@@ -249,21 +260,31 @@ def retried(retry: Sequence[str] | None, allowed: Sequence[str], hints: Mapping[
     return wanted
 
 
-def check_folder(folder: Path) -> None:
-    """Raise ConfigError where ``folder`` holds no cell."""
-    from bwbench.records import iter_cells
+def take(folder: Path, *, published: bool = False) -> Taken:
+    """The cells that ``folder`` means. What that is, where published sets are near, is said in one line on stderr.
 
+    Args:
+        published: whether these were asked for.
+
+    Raises ConfigError where there is no cell.
+    """
+    from bwbench.records.own_and_published import taken
+
+    found = taken(folder, published=published)
     hint = "name a results folder or one experiment in it, or make one with `bwbench run FILE`"
-    if not folder.is_dir():
+    if not folder.is_dir() and not found.published:
         raise ConfigError(f"{folder} is a file; {hint}" if folder.exists() else f"there is no folder {folder}; {hint}")
-    if next(iter_cells(folder), None) is None:
+    if next(found.cells(), None) is None:
         raise ConfigError(f"{folder} holds no records: no <experiment>/<cell>/cell.json in it; {hint}")
+    if found.note:
+        print(f"note: {found.note}", file=sys.stderr)
+    return found
 
 
 def find_cell(name: str, results: Path) -> Path:
     """Folder of the cell that ``name`` means: a path, or an id (or its start) or slug below ``results``.
 
-    Raises ConfigError where there is none, or more than one.
+    An own run of that name stands before published ones. Raises ConfigError where there is none, or more than one.
     """
     path = Path(name)
     if path.name == "cell.json" and os.path.lexists(path):  # whatever it is: that is said when it is read
@@ -277,16 +298,21 @@ def find_cell(name: str, results: Path) -> Path:
         return found.path
     if not results.is_dir():
         raise ConfigError(f"{name!r} is no cell's folder, and there is no folder {results}; name one with --results")
-    folders = [folder.path for folder in iter_cells(results)]
-    parts = [(folder, *folder.name.rpartition("-")[::2]) for folder in folders]  # <slug>-<id>
-    exact = [folder for folder, slug, cell_id in parts if name in (cell_id, slug, folder.name)]
-    near = exact or [folder for folder, slug, cell_id in parts if cell_id.startswith(name) or slug.startswith(name)]
-    if not folders:
-        raise ConfigError(f"no cell {name!r} below {results}, which holds none at all; name a folder with --results")
+    near = _called(name, iter_cells(results))
+    what = "cells"
+    if not near and (near := _called(name, iter_cells(results, published=True))):
+        what = "published cells"
     if not near:
-        raise ConfigError(f"no cell {name!r} below {results}; `bwbench status {results}` lists all {len(folders)}")
+        raise ConfigError(f"no cell {name!r} below {results}; `bwbench status {results}` lists what is there")
     if len(near) > 1:
         listed = "\n  ".join(str(folder) for folder in near[:_SHOWN_MATCHES])
         more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
-        raise ConfigError(f"{name!r} means {len(near)} cells; name one by its id or folder:\n  {listed}{more}")
+        raise ConfigError(f"{name!r} means {len(near)} {what}; name one by its id or folder:\n  {listed}{more}")
     return near[0]
+
+
+def _called(name: str, cells: Iterable[CellFolder]) -> list[Path]:
+    """Folders of the cells of this id, slug or name; where there is none, of those whose id or slug begins so."""
+    parts = [(cell.path, *cell.path.name.rpartition("-")[::2]) for cell in cells]  # <slug>-<id>
+    exact = [folder for folder, slug, cell_id in parts if name in (cell_id, slug, folder.name)]
+    return exact or [folder for folder, slug, cell_id in parts if cell_id.startswith(name) or slug.startswith(name)]

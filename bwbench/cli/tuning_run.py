@@ -153,7 +153,8 @@ def _say(experiment: Experiment, path: Path, entries: Sequence[TunedEntry]) -> N
         elif entry.target is not None and entry.expected[0] is None:
             stderr().print(f"{arm}: no rate reached the target within {entry.limit_samples} samples; chosen by loss")
     if path.resolve() not in experiment.tables:
-        relative = os.path.relpath(path.resolve(), experiment.file.parent.resolve())
+        folder = experiment.file.parent if experiment.file is not None else Path()
+        relative = os.path.relpath(path.resolve(), folder.resolve())
         stderr().print(f"{path} is written; {experiment.file} uses it with 'optimizer: {{tuned: {relative}}}'")
     else:
         stderr().print(f"{path} is written")

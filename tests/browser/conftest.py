@@ -43,7 +43,7 @@ def page_file(cells, tmp_path_factory) -> Path:
 class Opened:
     """The page in a tab, with all that the browser complained of and asked for."""
 
-    def __init__(self, page, path: Path) -> None:
+    def __init__(self, page, url: str) -> None:
         self.page = page
         self.complaints: list[str] = []
         self.requests: list[str] = []
@@ -51,7 +51,7 @@ class Opened:
         page.on("console", lambda message: self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
-        page.goto(path.as_uri())
+        page.goto(url)
         page.wait_for_selector("body[data-drawn]", state="attached")
 
     def drawn_after(self, action) -> None:
@@ -70,5 +70,5 @@ class Opened:
 @pytest.fixture
 def opened(chromium, page_file):
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    yield Opened(context.new_page(), page_file)
+    yield Opened(context.new_page(), page_file.as_uri())
     context.close()

@@ -104,7 +104,7 @@ class Experiment:
 
     Attributes:
         name: of the folder below results/.
-        file: where it was read from.
+        file: where it was read from; None where a program has given it.
         points: in the order of the file, the last axis of the matrix fastest, without the excluded ones.
         repeats: trainings of each point; repeat r has the point's seed + r. Where ``until`` is set, those of the pilot.
         seed: of the first repeat.
@@ -121,7 +121,7 @@ class Experiment:
     """
 
     name: str
-    file: Path
+    file: Path | None
     points: tuple[Point, ...]
     repeats: int
     seed: int

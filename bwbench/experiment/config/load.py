@@ -1,5 +1,5 @@
 """An experiment file and the ``--set`` overrides, to a checked experiment: the points of its matrix, each resolved and
-on its hosts. Every problem at once, said where its value was written.
+on its hosts. Every problem at once, said where its value was written. A program may give the content of the file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,7 +17,7 @@ from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, nearest, show, unknown_key, where_known
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import load_plugin
-from bwbench.base.yaml_document import MAX_BYTES, Document, Place, parse_yaml, read_text_file
+from bwbench.base.yaml_document import MAX_BYTES, Document, Place, given_document, parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig
 from bwbench.experiment.config.combinations import Finding
 from bwbench.experiment.config.experiment import (
@@ -52,6 +52,7 @@ from bwbench.experiment.config.method_names import ALONE
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tune_block import read_tune, refusals_of
 from bwbench.experiment.config.tuned import TunedRates
+from bwbench.records.packed import PUBLISHED
 
 OF_COMPOSED = ("whole", "timing")  # sections about composed cells
 OWN_KEYS = (
@@ -83,27 +84,38 @@ _IDLE = {
 }
 
 
-def load_experiment(path: Path, overrides: Sequence[str] = (), *, tuning: bool = False) -> Experiment:
-    """The experiment in ``path``.
+Overrides: TypeAlias = Sequence[str] | Mapping[str, object]
+
+
+def load_experiment(
+    source: Path | Mapping[str, object], overrides: Overrides = (), *, tuning: bool = False
+) -> Experiment:
+    """The experiment in a YAML file, or in what would stand there.
 
     Args:
-        path: a YAML file.
-        overrides: ``KEY=VALUE`` each, with a dotted key and a YAML value; the last one wins. On an axis of the matrix
-            a list replaces the axis, and a single value takes the key out of the matrix.
+        source: the file; or its content, in which names of files are relative to the working directory.
+        overrides: ``KEY=VALUE`` each, with a dotted key and a YAML value, or a mapping of such keys to values; the last
+            one wins. On an axis of the matrix a list replaces the axis, and a single value takes the key out of the
+            matrix.
         tuning: learning rates that are left to a table are about to be found; cells have any.
 
     Raises:
-        ConfigError: with all problems of the file and of the overrides.
+        ConfigError: with all problems of the experiment and of the overrides.
     """
-    document = parse_yaml(read_text_file(path, MAX_BYTES), str(path))
+    path = source if isinstance(source, Path) else None
+    document = parse_yaml(read_text_file(path, MAX_BYTES), str(path)) if path else given_document(source, "experiment")
     if not isinstance(document.data, dict):
-        needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
+        needs = "an experiment needs at least name, nodes, link and model; `bwbench init` writes a first one"
         if document.data is None:
             raise ConfigError(Problem(f"the file is empty; {needs}", document.file))
         raise ConfigError(document.problem(f"{show(document.data)} is not a mapping (key: value); {needs}"))
-    reading = _Reading(document, document.data, path.parent)
-    for text in overrides:
-        reading.override(text)
+    reading = _Reading(document, document.data, path.parent if path else Path())
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            reading.override_by(str(key), given_document(value, f"override[{key!r}]"))
+    else:
+        for text in overrides:
+            reading.override(text)
     return reading.experiment(path, tuning=tuning)
 
 
@@ -135,6 +147,10 @@ class _Reading:
             self._problems += [Problem(problem.message, name) for problem in error.problems]
             return
         document.lines.clear()  # a line number would mean nothing here
+        self.override_by(key_text, document)
+
+    def override_by(self, key_text: str, document: Document) -> None:
+        """Set a dotted key to what a document holds; on an axis of several keys these are joined by commas."""
         self._problems += document.problems
         keys = tuple(parse_key(part) for part in key_text.split(","))
         self._set(keys, document.data, Place(document))
@@ -172,7 +188,7 @@ class _Reading:
                 except ConfigError as error:
                     self._problems.append(place.problem(f"{show_key(key)}: {error}"))
 
-    def experiment(self, path: Path, *, tuning: bool) -> Experiment:
+    def experiment(self, path: Path | None, *, tuning: bool) -> Experiment:
         """The result; raises ConfigError with everything that was found wrong."""
         for key in self._content:
             if key not in KNOWN_KEYS:
@@ -193,7 +209,9 @@ class _Reading:
         self._base = {key: value for key, value in self._content.items() if key in CELL_KEYS} | {"seed": seed}
         self._plugins = tuple(map(str, plugins))
         tune = read_tune(self._content.get("tune"), self._where("tune"), self._problems)
-        kept = self._expand(exclusions, TunedRates(str(path), self._folder, most, searching=tuning, tune=tune))
+        kept = self._expand(
+            exclusions, TunedRates(str(path or "FILE"), self._folder, most, searching=tuning, tune=tune)
+        )
         if not self._problems:
             self._problems += refusals_of(tune, [point.config for point in kept], self._where("tune"))
         on_hosts = self._on_their_way(kept, hosts, mode)
@@ -347,6 +365,10 @@ class _Reading:
         elif not _NAME.fullmatch(value) or _HIDDEN_NAME.fullmatch(value):
             text = f"name: {show(value)} is no name for a folder; allowed: letters, digits, '.', '_' and '-', "
             self._add("name", text + "at most 100, not beginning with '.'")
+        elif value == PUBLISHED:
+            self._add(
+                "name", f"name: {show(value)} is the folder of published sets in every results folder; take another"
+            )
         return str(value)
 
     def _read_integer(self, key: str, default: int, low: int, high: int) -> int:

@@ -163,7 +163,7 @@ class Plan:
         experiment = self.experiment
         return PlanAbout(
             name=experiment.name,
-            file=experiment.file.name,
+            file=experiment.file.name if experiment.file is not None else None,
             bwbench_version=__version__,
             repeats=experiment.repeats,
             seed=experiment.seed,

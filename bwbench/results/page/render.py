@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,24 +18,32 @@ _HERE = Path(__file__).parent
 _PLOTLY = "plotly"  # whose Python package brings plotly.js; its own code is not imported
 # In the order in which they need each other.
 SCRIPTS = ("words.js", "student.js", "statistics.js", "isotonic.js", "arrivals.js", "state.js", "recommend.js",
-           "look.js", "charts.js", "ledger.js", "table.js", "recommendation.js", "controls.js", "main.js")  # fmt: skip
+           "answer.js", "look.js", "charts.js", "ledger.js", "table.js", "recommendation.js", "controls.js",
+           "main.js")  # fmt: skip
+WATCHED = "live.js"  # of a page that asks for newer records
 
 
-def render_page(payload: Mapping[str, object]) -> str:
-    """The whole page. Text in ``payload`` is data, never markup."""
+def render_page(payload: Mapping[str, object], live: str | None = None) -> str:
+    """The whole page. Text in ``payload`` is data, never markup.
+
+    Args:
+        live: version of the records, on a page that asks its server for newer ones; None asks nobody.
+    """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((_HERE / "page.html").read_text(encoding="utf-8"))
     files = importlib.metadata.files(_PLOTLY) or []
     notices = [file for file in files if file.name.startswith("LICENSE") and ".dist-info" in str(file)]
     return template.render(
         title=str(payload["title"]),
+        title_parts=re.split(r"(?<=[_/.])", str(payload["title"])),  # where a narrow screen may break it
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         vendor=Markup(plotly_js()),
         # It has to go along with the script.
         vendor_license=notices[0].read_text(encoding="utf-8")
         if notices
         else "plotly.js: Copyright Plotly, Inc. MIT licence.",
-        script=Markup(_inside_script(scripts())),
+        script=Markup(_inside_script(scripts(SCRIPTS if live is None else (*SCRIPTS, WATCHED)))),
+        live=live,
         payload=Markup(json_for_script(payload)),
     )
 

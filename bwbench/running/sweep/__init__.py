@@ -3,6 +3,6 @@
 The scheduler is not imported here: planning needs neither networks nor launchers.
 """
 
-from bwbench.running.sweep.sweep_plan import Selection, SweepPlan, freeze_sweep, plan_sweep
+from bwbench.running.sweep.sweep_plan import Selection, SweepPlan, freeze_sweep, plan_experiments, plan_sweep
 
-__all__ = ["Selection", "SweepPlan", "freeze_sweep", "plan_sweep"]
+__all__ = ["Selection", "SweepPlan", "freeze_sweep", "plan_experiments", "plan_sweep"]

@@ -171,7 +171,7 @@ def load_experiments(files: Sequence[Path], overrides: Sequence[str] = ()) -> li
             experiments.append(load_experiment(file, overrides))
         except ConfigError as error:
             problems += error.problems
-    names: dict[str, Path] = {}
+    names: dict[str, Path | None] = {}
     for experiment in experiments:
         other = names.setdefault(experiment.name, experiment.file)
         if other is not experiment.file:
@@ -223,7 +223,8 @@ class SweepPlan:
         """
         if not self.needs:
             return None
-        found = _plan([plan.experiment for plan in self.plans], self.results, (), self.selection, self.order_seed)
+        experiments = [plan.experiment for plan in self.plans]
+        found = plan_experiments(experiments, self.results, (), self.selection, self.order_seed)
         known = {_key(item): item.timing_runs for item in self.selected}
         added = tuple(item for item in found.selected if item.timing_runs > known.get(_key(item), 0))
         return replace(found, selected=added) if any(item.runs for item in added) else None
@@ -275,16 +276,18 @@ def plan_sweep(
     Raises:
         ConfigError: with the problems of all files, or where the selection leaves nothing.
     """
-    return _plan(load_experiments(experiment_files(paths), overrides), results, retry, selection, order_seed)
+    experiments = load_experiments(experiment_files(paths), overrides)
+    return plan_experiments(experiments, results, retry, selection, order_seed)
 
 
-def _plan(
+def plan_experiments(
     experiments: Sequence[Experiment],
     results: Path,
-    retry: Collection[str],
-    selection: Selection | None,
-    order_seed: int,
+    retry: Collection[str] = (),
+    selection: Selection | None = None,
+    order_seed: int = DEFAULT_SEED,
 ) -> SweepPlan:
+    """As ``plan_sweep``, of experiments that have been read."""
     plans, needed = [], {}
     for experiment in experiments:
         plan = build_plan(experiment)

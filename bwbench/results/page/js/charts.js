@@ -84,7 +84,7 @@ function limitTrace(arm, point, xs, unit) {
 function pointHover(point) {
   const { estimate } = point, words = [`<b>${plotText(armName(point.arm))}</b>`];
   words.push(point.limit ? "no link concerns it" : rate(point.bandwidth));
-  words.push(estimateWords(estimate) + crossingMark(point.firstCrossing) + (estimate.numCensored && Number.isFinite(estimate.value) ? " (median)" : ""));
+  words.push(estimateWords(estimate) + crossingMark(point.firstCrossing) + (estimate.numCensored && Number.isFinite(estimate.value) ? " (censored fit)" : ""));
   words.push(`n = ${estimate.num}${estimate.numCensored ? `, ${estimate.numCensored} censored` : ""}${estimate.low === null ? "" : ", 95 % interval"}`);
   if (point.numComposed) words.push(point.numComposed < point.cells.length ? `${point.numComposed} composed` : "composed, not measured whole");
   return words.join("<br>");
@@ -114,18 +114,20 @@ function drawRow(node, points) {
 
 function drawCurves(cells, target) {
   const node = byId("curves-chart");
-  const drawn = cells.filter((cell) => cell.status === "done" && cell.values && cell.values.length > 1);
-  if (!drawn.length) return clearChart(node, "No evaluation was recorded for this choice.");
-  const ends = drawn.map((cell) => cell.clocks[cell.clocks.length - 1]), longest = Math.max(...ends);
+  const withCurve = (status) => cells.filter((cell) => cell.status === status && cell.values && cell.values.length > 1);
+  const drawn = withCurve("done"), training = withCurve("running"), all = [...drawn, ...training];
+  if (!all.length) return clearChart(node, "No evaluation was recorded for this choice.");
+  const ends = all.map((cell) => cell.clocks[cell.clocks.length - 1]), longest = Math.max(...ends);
   const unit = timeUnit(longest), logarithmic = state.logTime ?? longest > LOG_FROM_RATIO * Math.min(...ends);
   byId("log-time").checked = logarithmic;
   const layout = baseLayout(HEIGHT), { metric } = state.group, wide = node.clientWidth >= WIDE;
   const bold = boldRuns(drawn, target), thin = drawn.filter((cell) => bold.get(cell.arm) !== cell);
   const traces = [...groupBy(thin, (cell) => cell.arm).values()].map((ofArm) => thinTrace(ofArm, unit, logarithmic));
   traces.push(...[...bold.values()].map((cell) => boldTrace(cell, unit, logarithmic)));
+  traces.push(...training.map((cell) => trainingTrace(cell, unit, logarithmic)));
   Object.assign(layout.xaxis, { title: axisTitle(`training time (${unit.symbol})`), rangemode: "tozero" });
   if (logarithmic) {
-    const begin = Math.min(...drawn.map((cell) => cell.clocks.find((clock) => clock > 0) || longest)) / unit.seconds / 1.1, end = (longest / unit.seconds) * 1.15;
+    const begin = Math.min(...all.map((cell) => cell.clocks.find((clock) => clock > 0) || longest)) / unit.seconds / 1.1, end = (longest / unit.seconds) * 1.15;
     Object.assign(layout.xaxis, { type: "log", range: [begin, end].map(Math.log10), ...logTicks(begin, end) });
   }
   Object.assign(layout.yaxis, { title: axisTitle(metric === "loss" ? "validation loss (nats)" : `validation ${metric}`), ...(metric === "accuracy" ? { tickformat: ".0%" } : {}) });
@@ -148,6 +150,13 @@ function boldTrace(cell, unit, logarithmic) {
   const { dash } = report.arms[cell.arm];
   return { type: "scatter", mode: "lines", ...curvePoints(cell, unit, logarithmic), line: { color: armColor(cell.arm), width: 2.4, dash },
     hoverinfo: "text", text: `<b>${plotText(armName(cell.arm))}</b><br>seed ${cell.seed}${cell.composed ? ", composed" : ""}` };
+}
+
+/** A curve that is not at its end yet: dotted, with its newest evaluation marked. */
+function trainingTrace(cell, unit, logarithmic) {
+  const points = curvePoints(cell, unit, logarithmic), color = armColor(cell.arm), last = points.x.length - 1;
+  return { type: "scatter", mode: "lines+markers", ...points, line: { color, width: 1.8, dash: "2px,3px" }, marker: { color, size: points.x.map((_, index) => (index === last ? 8 : 0)) },
+    hoverinfo: "text", text: `<b>${plotText(armName(cell.arm))}</b><br>seed ${cell.seed}, trains: ${metricWords(points.y[last], cell.metric)}` };
 }
 
 /** All other runs of an arm as one line with gaps: a hundred lines of their own would take plotly ten times as long. */

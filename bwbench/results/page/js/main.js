@@ -74,13 +74,21 @@ function drawNumbers(points) {
   byId("curves-chart").setAttribute("aria-label", `Curves of ${plural(shown.length, "arm")} over training time. ${words}`);
 }
 
-function start() {
-  report = readReport(JSON.parse(byId("payload").textContent));
+function largestGroup() {
   const done = (group) => group.cells.filter((cell) => cell.status === "done").length;
+  return report.groups.reduce((most, group) => (done(group) > done(most) ? group : most));
+}
+
+function drawSubtitle() {
   const done_cells = report.cells.filter((cell) => cell.status === "done").length;
   byId("subtitle").textContent = [plural(report.cells.length, "cell") + (done_cells < report.cells.length ? `, ${done_cells} done` : ""), report.experiments.length > 1 ? plural(report.experiments.length, "experiment") : "",
     plural(report.arms.length, "arm"), report.newest ? `newest record ${report.newest}` : ""].filter(Boolean).join(" \u00b7 ");
-  chooseGroup(report.groups.reduce((most, group) => (done(group) > done(most) ? group : most)));
+}
+
+function start() {
+  report = readReport(JSON.parse(byId("payload").textContent));
+  drawSubtitle();
+  chooseGroup(largestGroup());
   fillControls();
   suggestLink();
   listen();
