@@ -302,4 +302,4 @@ def _near_files(path: Path) -> str:
         return f" Did you mean {str(path.parent / near[0])!r}?"
     if names:
         return f" Experiment files there: {', '.join(sorted(names)[:_MOST_NAMES])}"
-    return f" The folder {path.parent.absolute()} holds no experiment file (*.yaml); name one that is elsewhere"
+    return f" The folder {path.parent.absolute()} holds no experiment file (*.yaml); `bwbench init` writes a first one"

@@ -42,16 +42,16 @@ class CommandHelp:
 COMMANDS: dict[str, CommandHelp] = {
     "demo": CommandHelp(
         RUN,
-        (("a first look, with its answer", "bwbench demo"), ("results elsewhere", "bwbench demo ~/bwbench-results")),
+        (
+            ("an example, from its question to its answer", "bwbench demo"),
+            ("with its results in another folder", "bwbench demo ~/bwbench-results"),
+        ),
     ),
     "init": CommandHelp(
         RUN,
         (
-            ("a first experiment; on a terminal it asks", "bwbench init"),
-            (
-                "three nodes on a known link, without a question",
-                "bwbench init experiment my_office --nodes 3 --link cable",
-            ),
+            ("a first experiment, which asks for your link", "bwbench init"),
+            ("without questions", "bwbench init experiment my_office --nodes 3 --link cable"),
             ("a codec of your own, as a package", "bwbench init codec one-byte"),
         ),
     ),
@@ -128,8 +128,15 @@ COMMANDS: dict[str, CommandHelp] = {
     "plot": CommandHelp(
         LOOK,
         (
-            ("all figures that apply", "bwbench plot results/mine"),
+            ("the figures that answer", "bwbench plot results/mine"),
             ("one, for a column of a paper", "bwbench plot results/mine --figure bandwidth --width column"),
+        ),
+    ),
+    "watch": CommandHelp(
+        LOOK,
+        (
+            ("an experiment that runs", "bwbench watch results/mine"),
+            ("at any port that is free", "bwbench watch results --port 0"),
         ),
     ),
     "report": CommandHelp(
@@ -213,6 +220,7 @@ COMMANDS: dict[str, CommandHelp] = {
         (
             ("a row a cell", "bwbench export results/mine --to csv --out cells.csv"),
             ("a row a training step", "bwbench export results/mine --to parquet --what steps"),
+            ("runs for TensorBoard", "bwbench export results/mine --to tensorboard"),
         ),
     ),
     "publish": CommandHelp(
@@ -268,7 +276,8 @@ _FIT_FOR_PANELS = 78  # columns of text, in a terminal of 80
 OF_ALL = CommandHelp(
     "",
     (
-        ("what this machine can do, then an experiment", "bwbench doctor && bwbench run mine.yaml"),
+        ("a first look: an example with its answer", "bwbench demo"),
+        ("a first experiment of your own", "bwbench init experiment mine && bwbench run mine.yaml"),
         ("options and examples of a command", "bwbench run --help"),
     ),
 )

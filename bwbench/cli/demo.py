@@ -21,7 +21,7 @@ _ABOUT = "2 to 5 minutes on two processors"  # measured: benchmarks/package.py
 
 def demo(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Folder for the results; made where there is none.")
+        Path, typer.Argument(metavar="DIR", help="Folder for the results; made where there is none.")
     ] = Path("results"),
 ) -> int:
     """Four nodes on one 10 Mbit/s WiFi: which way of training gets there first? Some minutes, nothing to download.

@@ -191,7 +191,7 @@ class SweepOptions:
         if not self.files and not EXPERIMENTS.is_dir():
             raise ConfigError(
                 f"no FILES are named, and there is no folder {EXPERIMENTS} here, whose files are taken then; name "
-                "experiment files (*.yaml), or folders of them"
+                "experiment files (*.yaml) or folders of them; `bwbench init` writes a first one"
             )
         return plan_sweep(self.files or [EXPERIMENTS], self.results, overrides, retry, selection, self.order_seed)
 

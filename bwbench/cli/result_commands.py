@@ -334,7 +334,8 @@ def export(
     to: Annotated[
         TableFormat,
         option(
-            "Format of the table; or the program that shows the runs.", metavar="parquet|csv|json|tensorboard|mlflow"
+            "Format of the table: parquet, csv or json. Or the program that shows the runs: tensorboard or mlflow.",
+            metavar="FORMAT",
         ),
     ],
     out: Annotated[

@@ -20,10 +20,10 @@ _OF_EXPERIMENTS = ("nodes", "link", "latency", "data", "model", "example", "yes"
 
 def init(
     kind: Annotated[
-        str, typer.Argument(metavar="[KIND]", help=f"{EXPERIMENT}, {', '.join(PLUGINS[:-1])} or {PLUGINS[-1]}.")
+        str, typer.Argument(metavar="KIND", help=f"{EXPERIMENT}, {', '.join(PLUGINS[:-1])} or {PLUGINS[-1]}.")
     ] = EXPERIMENT,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help=f"Its name, as in YAML. [{_FIRST_NAME}]", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help=f"Its name, as in YAML. [{_FIRST_NAME}]", show_default=False)
     ] = None,
     *,
     nodes: Annotated[int | None, option("How many train together. [4]", metavar="N", show_default=False, min=2)] = None,

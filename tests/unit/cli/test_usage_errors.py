@@ -16,14 +16,14 @@ WRONG = [
     (["export", "here", "--to", "xml"], ["'xml' is not one of 'parquet', 'csv', 'json'"]),
     (["plan", "a.yaml", "--order-seed", "x"], ["'--order-seed'", "whole number"]),
     (["list", "algorithms", "--nodes", "1"], ["'--nodes'", "2 or more"]),
-    (["plan"], ["no FILES are named", "no folder experiments here"]),
+    (["plan"], ["no FILES are named", "no folder experiments here", "`bwbench init`"]),
     (["sweep", "."], ["no experiment files (*.yaml) in the folder .", "name files, or another folder"]),
-    (["plan", "nope.yaml"], ["nope.yaml: no such file", "holds no experiment file (*.yaml)", "name one"]),
+    (["plan", "nope.yaml"], ["nope.yaml: no such file", "holds no experiment file (*.yaml)", "`bwbench init`"]),
     (["plan", "nowhere/nope.yaml"], ["no such file", "There is no folder nowhere", "is the path right from here"]),
     (["plan", "nope.yaml", "--mode", "ful"], ["--mode 'ful' is no mode. Did you mean 'full'?"]),
     (["status", "results"], ["there is no folder results", "`bwbench run FILE`"]),
     (["show", "x"], ["no folder results", "--results"]),
-    (["show", "x", "--results", "."], ["holds none at all"]),
+    (["show", "x", "--results", "."], ["no cell 'x' below .", "`bwbench status .`"]),
     (["verify", "nowhere/results"], ["there is no folder nowhere/results; name"]),
 ]
 
