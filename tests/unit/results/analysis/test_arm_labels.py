@@ -40,11 +40,7 @@ def test_names_of_the_literature_stay() -> None:
 def test_options_are_short_and_tell_apart() -> None:
     names = ["int4(error_feedback=False)", "int4(error_feedback={'decay': 0.95})", "int4(ratio=0.0156250001,block=8)"]
     labels = arm_labels([cell(f"scatter-gather-{name}", "scatter-gather", "int4") for name in names])
-    assert sorted(labels.values()) == [
-        "int4(decay=0.95)",
-        "int4(no error_feedback)",
-        "int4(ratio=0.01563, block=8)",
-    ]
+    assert sorted(labels.values()) == ["int4(decay=0.95)", "int4(no error_feedback)", "int4(ratio=0.01563, block=8)"]
 
 
 def test_of_long_options_those_are_left_out_that_all_of_a_name_have() -> None:
