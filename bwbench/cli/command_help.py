@@ -146,13 +146,6 @@ COMMANDS: dict[str, CommandHelp] = {
             ("a section for a paper", "bwbench report results/mine --format latex --out section.tex"),
         ),
     ),
-    "watch": CommandHelp(
-        LOOK,
-        (
-            ("a sweep that runs, in the browser", "bwbench watch results/mine"),
-            ("at any port that is free", "bwbench watch results --port 0"),
-        ),
-    ),
     "link": CommandHelp(
         LINK,
         (
