@@ -15,7 +15,7 @@ _PACKAGED = _PACKAGE / "examples"
 _ROOT = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent  # the latter in a clone, and in an editable install
 
 DEMO = "wifi_10mbps"  # answers its question within minutes, without a download
-RECORDS = _ROOT / "results" / "bandwidth-resnet8"  # six methods on four links, a folder as results/ has them
+RECORDS = _ROOT / "results" / "published" / "bandwidth-resnet8"  # six methods on four links
 
 
 def example_names() -> list[str]:
