@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem, RecordError
+from bwbench.cli.answer_text import answer_lines
 from bwbench.cli.needed_data import check_data
 from bwbench.cli.outcome_table import outcome_lines, outcome_notes
 from bwbench.cli.output import say_unreadable, stderr, table_width
@@ -20,6 +21,8 @@ from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.plan import Forecast, doubts, foresee
 from bwbench.experiment.plan.assess import ENDED_UNDONE, UNREADABLE, PlannedCell
 from bwbench.records import cell_at
+from bwbench.results.analysis.answer import answers
+from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Notifier, SweepObserver, Tally, TimeLeft
 from bwbench.running.sweep.rounds import in_rounds
@@ -156,7 +159,9 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
     done = [folder for _, folder, status in cells if status is not None and status.status == "done"]
     configs = {folder.path: item.cell.config.model_dump(mode="json", by_alias=True) for item, folder, _ in cells}
     if done:
-        for line in outcome_lines(done, configs, table_width()):
+        width, labels = table_width(), arm_labels(folder.cell for folder in done)
+        in_short = list(answer_lines(answers(done, labels=labels), width))
+        for line in (*outcome_lines(done, configs, width), *([""] if in_short else []), *in_short[:-1]):
             print(line)
         sys.stdout.flush()
     for note in outcome_notes(done, configs):
