@@ -49,7 +49,7 @@ class Arrivals(AbstractFigure):
         that is known is the limit, which is its bound there. Only in between something is to be seen here that no other
         figure has: what the fitted mean of such an arm rests on.
         """
-        if not results.has_times:
+        if results.times.empty:
             return "the cells have no target"
         num = results.times[["num", "num_censored"]]
         mixed = (num["num_censored"] > 0) & (num["num_censored"] < num["num"])

@@ -35,7 +35,7 @@ class BatchSize(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, and one arm with two global batches."""
-        if not results.has_times:
+        if results.times.empty:
             return "the cells have no target"
         batches = results.cells.groupby("arm")["global_batch"].nunique()
         return None if batches.max() > 1 else "only one batch size"
