@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem, RecordError
-from bwbench.base.registry import DATASETS
 from bwbench.cli.answer_text import answer_lines
+from bwbench.cli.needed_data import check_data
 from bwbench.cli.outcome_table import outcome_lines, outcome_notes
 from bwbench.cli.output import say_unreadable, stderr, table_width
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
-from bwbench.experiment.plan import Cell, Forecast, doubts, foresee
+from bwbench.experiment.plan import Forecast, doubts, foresee
 from bwbench.experiment.plan.assess import ENDED_UNDONE, UNREADABLE, PlannedCell
 from bwbench.records import cell_at
 from bwbench.results.analysis.answer import answers
@@ -28,7 +28,6 @@ from bwbench.running.sweep.account import Account, Notifier, SweepObserver, Tall
 from bwbench.running.sweep.rounds import in_rounds
 from bwbench.running.sweep.scheduler import Scheduler
 from bwbench.running.sweep.this_machine import ThisMachine
-from bwbench.training.datasets.dataset import data_folder
 
 if TYPE_CHECKING:
     from bwbench.running.cluster.ray_executor import RayCluster
@@ -69,7 +68,7 @@ def run_sweep(
     for text in (*sweep.warnings, *doubts(sweep.selected)):
         console.print(f"note: {text}")
     if elsewhere is None:
-        check_data([item.cell for item in sweep.todo if item.cell.config.launcher == "local"])
+        check_data(item.cell for item in sweep.todo)
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
     with _end_told(notifier, tally):
         _run_cells(sweep, show, elsewhere, notifier, tally, fail_fast=fail_fast)
@@ -147,17 +146,6 @@ def check_launcher(sweep: SweepPlan, elsewhere: RayCluster | None) -> None:
 
         for hosts in dict.fromkeys(cell.config.hosts for cell in on_hosts):
             refuse_unfit(check_hosts(hosts, [cell for cell in on_hosts if cell.config.hosts == hosts]))
-
-
-def check_data(cells: Sequence[Cell]) -> None:
-    """Raise ConfigError where a data set that ``cells`` need has not been fetched: before anything starts."""
-    problems: list[Problem] = []
-    sources = {cell.config.dataset.source.name: cell.config.dataset.source for cell in reversed(cells)}
-    for source in sources.values():
-        missing = source.build(DATASETS).missing(data_folder())
-        problems += missing.problems if missing is not None else []
-    if problems:
-        raise ConfigError(problems)
 
 
 MOST_REASONS = 20  # of cells that are not done, each of some lines

@@ -21,18 +21,13 @@ _ABOUT = "2 to 5 minutes on two processors"  # measured: benchmarks/package.py
 
 def demo(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Folder for the results; made where there is none.")
+        Path, typer.Argument(metavar="DIR", help="Folder for the results; made where there is none.")
     ] = Path("results"),
 ) -> int:
     """Four nodes on one 10 Mbit/s WiFi: which way of training gets there first? Some minutes, nothing to download.
 
     Runs the example wifi_10mbps (seven trainings on handwritten digits), draws its pictures and says the answer. Run
     the same command again after an interruption: only what is missing runs.
-
-    \b
-    Examples:
-      bwbench demo
-      bwbench demo ~/bwbench-results
     """
     from bwbench.base.examples import DEMO, example_file
     from bwbench.cli.result_commands import plot

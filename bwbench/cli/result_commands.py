@@ -70,7 +70,7 @@ def show(
         str,
         typer.Argument(metavar="CELL", help="Its folder, its id or the start of it, or its slug.", show_default=False),
     ],
-    results: Annotated[Path, option("Where to look for an id or a slug.")] = Path("results"),
+    results: Annotated[Path, option("Where to look for an id or a slug.", metavar="DIR")] = Path("results"),
     *,
     json: Annotated[bool, option("Print JSON instead of text.", "--json")] = False,
 ) -> int:
@@ -91,8 +91,10 @@ def show(
 
 def compare(
     folder: ResultsFolder,
-    baseline: Annotated[str, option("The arm that all others are compared with, e.g. ddp or single.")],
-    by: Annotated[str, option("Dotted key of the configuration whose values stand first.")] = "link.bandwidth",
+    baseline: Annotated[str, option("The arm that all others are compared with, e.g. ddp or single.", metavar="ARM")],
+    by: Annotated[
+        str, option("Dotted key of the configuration whose values stand first.", metavar="KEY")
+    ] = "link.bandwidth",
     *,
     published: WithPublished = False,
     target: AskedTarget = None,
@@ -115,7 +117,9 @@ def compare(
 def publish(
     folder: ResultsFolder,
     *,
-    to: Annotated[Path | None, option("Folder for the sets.", show_default="published in the results folder")] = None,
+    to: Annotated[
+        Path | None, option("Folder for the sets.", metavar="DIR", show_default="published in the results folder")
+    ] = None,
     json: AsJson = False,
 ) -> int:
     """Pack the cells of each experiment into one small file, which can be committed and read like the folders.
@@ -149,10 +153,9 @@ def publish(
 
 def merge(
     folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Results folders, or experiments in them.", show_default=False),
+        list[Path], typer.Argument(metavar="DIRS", help="Results folders, or experiments in them.", show_default=False)
     ],
-    into: Annotated[Path, option("Results folder that gets them all; made where it is missing.")],
+    into: Annotated[Path, option("Results folder that gets them all; made where it is missing.", metavar="DIR")],
     *,
     published: WithPublished = False,
     json: AsJson = False,
@@ -206,12 +209,16 @@ def plot(
     all_: Annotated[
         bool, option("Every figure at every setting; else the few that answer first, each at one setting.", "--all")
     ] = False,
-    out: Annotated[Path | None, option("Folder for the pictures.", show_default="DIR/figures")] = None,
+    out: Annotated[Path | None, option("Folder for the pictures.", metavar="DIR", show_default="DIR/figures")] = None,
     figure: Annotated[
         list[str] | None,
-        option("Draw this figure only, at every setting; repeatable.", show_default="those that answer first"),
+        option(
+            "Draw this figure only, at every setting: 'bwbench list figures'. Repeatable.",
+            metavar="NAME",
+            show_default="those that answer first",
+        ),
     ] = None,
-    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.", metavar="page|column")] = Width.page,
     at: Annotated[
         list[str] | None,
         option(
@@ -221,7 +228,9 @@ def plot(
             show_default="one setting; with --all or --figure every one",
         ),
     ] = None,
-    format: Annotated[list[PictureFormat] | None, option("Pictures of this format only.", show_default="both")] = None,
+    format: Annotated[
+        list[PictureFormat] | None, option("Pictures of this format only.", metavar="png|pdf", show_default="both")
+    ] = None,
     folders: Annotated[bool, option("A folder for each experiment even where there is only one.", "--folders")] = False,
     published: WithPublished = False,
     target: AskedTarget = None,
@@ -270,9 +279,11 @@ def _own_folder(folder: Path, name: str) -> Path:
 
 def report(
     folder: ResultsFolder,
-    out: Annotated[Path | None, option("File to write.", show_default="DIR/report.html, .tex or .md")] = None,
+    out: Annotated[
+        Path | None, option("File to write.", metavar="FILE", show_default="DIR/report.html, .tex or .md")
+    ] = None,
     format: Annotated[
-        ReportFormat, option("A page for the browser, or a results section for a paper.")
+        ReportFormat, option("A page for the browser, or a results section for a paper.", metavar="html|latex|markdown")
     ] = ReportFormat.html,
     *,
     published: WithPublished = False,
@@ -320,22 +331,33 @@ def _in_utf_8(name: str) -> str:
 
 def export(
     folder: ResultsFolder,
-    to: Annotated[TableFormat, option("Format of the table; or the program that shows the runs.")],
+    to: Annotated[
+        TableFormat,
+        option(
+            "Format of the table: parquet, csv or json. Or the program that shows the runs: tensorboard or mlflow.",
+            metavar="FORMAT",
+        ),
+    ],
     out: Annotated[
         Path | None,
         option(
             "File to write; of runs the folder.",
+            metavar="FILE",
             show_default="stdout; bwbench-WHAT.parquet for parquet; bwbench-tensorboard, bwbench-mlflow",
         ),
     ] = None,
-    what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
+    what: Annotated[
+        TableRows, option("What a row is: cells, evaluations, steps or ratios.", metavar="ROWS")
+    ] = TableRows.cells,
     *,
-    baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.")] = None,
+    baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.", metavar="ARM")] = None,
     published: WithPublished = False,
     target: AskedTarget = None,
 ) -> int:
-    """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps;
-    or ratios to --baseline, as `bwbench compare` has them, taken apart into step time and samples to the target.
+    """Write one flat table: a row a cell, an evaluation, a step, or a ratio to --baseline.
+
+    A cell has configuration, outcome, link and provenance. Ratios are those of `bwbench compare`, taken apart into step
+    time and samples to the target.
 
     Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
 
@@ -381,7 +403,7 @@ def export(
     try:
         write_bytes_atomic(out, content, sync=False)
     except OSError as error:
-        raise RecordError(f"{out} cannot be written: {error.strerror or error}") from None
+        raise RecordError(f"--out: {out} cannot be written: {error.strerror or error}; name another file") from None
     print(out)
     return EXIT_OK
 

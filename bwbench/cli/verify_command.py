@@ -18,7 +18,7 @@ def verify(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...", help="Results folders, experiments in them, cells, or published sets.", show_default=False
+            metavar="DIRS", help="Results folders, experiments in them, cells, or published sets.", show_default=False
         ),
     ],
     *,
@@ -37,7 +37,7 @@ def verify(
     done: list[Verified] = []
     for folder in folders:
         if not folder.is_dir() and not folder.parent.is_dir():
-            raise ConfigError(f"{folder} is not a folder; name a results folder, an experiment or a cell")
+            raise ConfigError(f"there is no folder {folder}; name a results folder, an experiment or a cell")
         meant = taken(folder, published=published)
         if meant.note:
             print(f"note: {meant.note}", file=sys.stderr)

@@ -26,8 +26,6 @@ def watch(
     Prints its address, and serves it until Ctrl-C: on loopback, to be read only. From another machine look at it with
     `ssh -L 8765:127.0.0.1:8765 HOST`. A sweep that is killed, a cell that fails or a record that is broken ends
     nothing.
-
-    Examples: bwbench watch results/wifi_10mbps · bwbench watch results --port 0
     """
     take(folder)
     from bwbench.results.page.watch import open_server  # pandas takes a second to import

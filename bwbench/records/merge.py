@@ -105,19 +105,19 @@ def _sets_of(source: Path, *, published: bool) -> tuple[Path, ...]:
 
 def _check(sources: Mapping[Path, Collection[Path]], into: Path) -> None:
     if into.exists() and not into.is_dir():
-        raise ConfigError(f"--into: {into} is not a folder")
+        raise ConfigError(f"--into: {into} is a file; name a folder, which is made where it is missing")
     if (into / "cell.json").exists() or _is_experiment(into):
         raise ConfigError(f"--into: {into} is a cell or an experiment; name the results folder that shall hold it")
     for source, sets in sources.items():
         if not source.is_dir() and not sets:
-            raise ConfigError(f"{source} is not a folder; name a results folder or one experiment in it")
+            raise ConfigError(f"there is no folder {source}; name a results folder or one experiment in it")
         if (source / "cell.json").exists():
             raise ConfigError(f"{source} is a single cell; name the experiment or the results folder that holds it")
         here, there = source.resolve(), into.resolve()
         if here == there or here in there.parents or there in here.parents:
             raise ConfigError(f"{source} and --into {into} are the same folder, or one lies in the other")
         if next(_cells(source), None) is None and not _packed_below(source) and not sets:
-            raise ConfigError(f"{source} holds no records: no <experiment>/<cell>/cell.json in it")
+            raise ConfigError(f"{source} holds no records: no <experiment>/<cell>/cell.json in it; name another one")
 
 
 def _is_experiment(folder: Path) -> bool:

@@ -334,7 +334,7 @@ def iter_cells(folder: Path, *, published: bool = False) -> Iterator[CellFolder]
         elif beside is not None:
             yield from cells_of_experiment(folder, beside)
         else:
-            raise RecordError(f"no such folder: {folder}")
+            raise RecordError(f"there is no folder {folder}; name a results folder, an experiment or a cell")
         return
     if os.path.lexists(folder / "cell.json"):
         yield cell_at(folder)

@@ -145,7 +145,7 @@ def publish(folder: Path, out: Path | None = None) -> Iterator[Published]:
 
 def _experiments(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder; name a results folder or one experiment in it")
+        raise ConfigError(f"there is no folder {folder}; name a results folder or one experiment in it")
     if (folder / "cell.json").is_file():
         raise ConfigError(f"{folder} is a single cell; name the experiment that it belongs to: {folder.parent}")
     children = sorted(

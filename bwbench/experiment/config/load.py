@@ -105,7 +105,7 @@ def load_experiment(
     path = source if isinstance(source, Path) else None
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path)) if path else given_document(source, "experiment")
     if not isinstance(document.data, dict):
-        needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
+        needs = "an experiment needs at least name, nodes, link and model; `bwbench init` writes a first one"
         if document.data is None:
             raise ConfigError(Problem(f"the file is empty; {needs}", document.file))
         raise ConfigError(document.problem(f"{show(document.data)} is not a mapping (key: value); {needs}"))

@@ -204,7 +204,9 @@ def save(
                 _write(pdf, partial(figure.savefig, format="pdf", metadata=about))
         write_json_atomic(numbers, sidecar, sync=False)
     except OSError as error:
-        raise RecordError(f"cannot write {error.filename or stem}: {error.strerror}") from error
+        raise RecordError(
+            f"cannot write {error.filename or stem}: {error.strerror}; name another folder with --out"
+        ) from error
     return [path for path in (png, pdf, numbers) if path is numbers or path.suffix[1:] in formats]
 
 
