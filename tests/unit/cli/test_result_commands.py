@@ -177,6 +177,14 @@ def test_status_of_several_experiments_has_a_line_for_each_published_set(
     assert len(capsys.readouterr().out.splitlines()) == 1 + 4
 
 
+def test_what_is_published_here_fits_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    sets = Path(__file__).parents[3] / "results" / "published"
+    status(sets)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == sorted(path.parent.name for path in sets.glob("*/cells.jsonl.gz"))
+    assert len(lines) < 25
+
+
 @pytest.mark.parametrize("command", ["status", "plot", "report", "compare", "export", "verify", "merge"])
 def test_every_command_on_a_folder_says_what_it_leaves_out_and_takes_it_when_asked(results: Path, command: str) -> None:
     write_study(results, Study("office", arms=("ring", "single"), repeats=1))
