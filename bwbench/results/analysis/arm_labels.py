@@ -31,7 +31,7 @@ _OF_AN_ARM = ("algorithm", "collective", "compression", "seed", "plugins", "link
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Composition:
     """What one arm is made of, by the names of its components.
 
     Attributes:
@@ -44,7 +44,7 @@ class _Made:
     codec: str
 
     @classmethod
-    def of(cls, cell: CellRecord) -> _Made:
+    def of(cls, cell: CellRecord) -> _Composition:
         setting = setting_of(cell.config)
         return cls(str(cell.arm), setting.algorithm, setting.collective, setting.compression)
 
@@ -77,7 +77,7 @@ def arm_labels(cells: Iterable[CellRecord]) -> dict[str, str]:
 
     A codec's own name where no other algorithm or collective is among the arms; of options what differs from the usual.
     """
-    arms = {str(cell.arm): _Made.of(cell) for cell in _one_of_each(cells)}
+    arms = {str(cell.arm): _Composition.of(cell) for cell in _one_of_each(cells)}
     shortest = {name: _label(arm, list(arms.values())) for name, arm in arms.items()}
     taken = Counter(shortest.values())
     for name, label in shortest.items():  # a label that another arm is recorded under would be taken for that one
@@ -95,7 +95,7 @@ def unlike_arms_note(folders: Iterable[CellFolder]) -> str | None:
     """A line for under a table or a picture where methods differ in several things at once, so that what one of them is
     better by need not be due to the one thing that its name says; None where every difference has a pair of its own."""
     methods = [folder for folder in folders if standing_of(folder.cell).role == METHOD]
-    arms = {str(cell.arm): _Made.of(cell) for cell in _one_of_each(folder.cell for folder in methods)}
+    arms = {str(cell.arm): _Composition.of(cell) for cell in _one_of_each(folder.cell for folder in methods)}
     ways = sorted({arm.way for arm in arms.values()})
     varying = [axis for axis in range(len(_AXES)) if len({way[axis] for way in ways}) > 1]
     found = []
@@ -117,7 +117,7 @@ def _one_of_each(cells: Iterable[CellRecord]) -> Iterable[CellRecord]:
     return [found[name] for name in sorted(found)]
 
 
-def _label(arm: _Made, arms: Sequence[_Made]) -> str:
+def _label(arm: _Composition, arms: Sequence[_Composition]) -> str:
     base = arm.base
     if arm.is_put_together:
         same_codec = [other for other in arms if other.codec == arm.codec and other.algorithm == arm.algorithm]
