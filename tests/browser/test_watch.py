@@ -104,8 +104,7 @@ def test_cells_appear_as_they_finish_and_curves_as_they_train(chromium, sweep):
                 "ring-fp16 at 10 Mbit/s" in live and "training on bench (process 7)" in live and "% of at most" in live
             )
             traces = "document.getElementById('curves-chart').data"
-            if page.evaluate("state.bandwidth") != 1e7:
-                opened.drawn_after(lambda: page.select_option("#bandwidth", label="10 Mbit/s"))
+            assert page.evaluate("state.bandwidth") == 1e7 == float(page.input_value("#bandwidth")), "it follows"
             assert page.evaluate(f"{traces}.length") == 1 and "trains" in page.evaluate(f"{traces}[0].text")
             points = page.evaluate(f"{traces}[0].x.length")
         with sweep.running("ring-fp16-cnn-10mbps-r0", 0.9):
@@ -113,8 +112,14 @@ def test_cells_appear_as_they_finish_and_curves_as_they_train(chromium, sweep):
             assert page.evaluate(f"{traces}[0].x.length") > points
         sweep.end("ring-fp16-cnn-10mbps-r0", "ddp-cnn-10mbps-r0")
         page.wait_for_function("() => document.getElementById('live').textContent.includes('2 of 14 cells done')")
-        assert "14 cells, 2 done" in opened.text("#subtitle")
         assert "ring-fp16" in opened.text("#numbers") and "was first: " in opened.text("#recommendation")
+        opened.drawn_after(lambda: page.select_option("#bandwidth", label="10 Mbit/s"))
+        assert not page.is_checked("#following"), "the reader looks at something by now"
+        with sweep.running("ring-fp16-cnn-1mbps-r1", 0.5):
+            asked(opened)
+            assert page.evaluate("state.bandwidth") == 1e7
+            opened.drawn_after(lambda: page.check("#following"))
+            assert page.evaluate("state.bandwidth") == 1e6 == float(page.input_value("#bandwidth"))
         sweep.end(*sweep.names)
         asked(opened)
         assert "14 of 14 cells done" in opened.text("#live") and "bandwidth" in opened.text("#times-chart")

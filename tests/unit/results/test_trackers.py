@@ -45,6 +45,9 @@ def test_a_cell_becomes_a_run(results: Path) -> None:
     ring = runs["ring-fp16-cnn-10mbps-r0"]
     assert ring.began_unix_s == 1.7e9 and ring.status == "done" and ring.experiment == "wifi"
     assert ring.params["optimizer.lr"] == 0.05 and ring.params["link.bandwidth"] == "10 Mbit/s"
+    assert ring.varied == {"arm": "ring-fp16", "nodes": 4, "algorithm.name": "every-step", "collective.name": "ring",
+                           **{key: ring.params[key] for key in ring.varied if key.startswith(("link.", "compr"))},
+                           "seed": 0}  # fmt: skip
     assert ring.tags["arm"] == "ring-fp16" and ring.outcomes["time_to_target_s"] > 0
     assert {"validation/accuracy", "validation/loss", "train/loss", "train/lr", "train/step_s"} <= ring.curves.keys()
     first, *_, last = ring.curves["validation/accuracy"]
@@ -89,7 +92,7 @@ def test_tensorboard_reads_what_was_exported(results: Path, tmp_path: Path, caps
     assert [one.step for one in shown] == [point.samples for point in curve]
     assert [one.value for one in shown] == pytest.approx([point.metrics["accuracy"] for point in curve], rel=1e-6)
     assert [one.wall_time - 1.7e9 for one in shown] == pytest.approx([point.clock_s for point in curve], abs=1e-5)
-    assert read.Scalars("time_to_target_s")[0].value == pytest.approx(cell.status.time_to_target_s, rel=1e-6)
+    assert read.Scalars("outcome/time_to_target_s")[0].value == pytest.approx(cell.status.time_to_target_s, rel=1e-6)
     assert "_hparams_/session_start_info" in read.summary_metadata
 
 

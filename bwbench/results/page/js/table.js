@@ -48,7 +48,7 @@ function timeWords(cell) {
 
 function stateMarks(cell) {
   const marks = make("span", { class: "marks" });
-  if (cell.status !== "done") marks.append(make("span", { class: cell.status === "running" ? "mark composed" : "mark bad" }, cell.status));
+  if (cell.status !== "done") marks.append(make("span", { class: `mark ${{ running: "composed", missing: "" }[cell.status] ?? "bad"}` }, cell.status));
   else if (cell.composed) marks.append(make("span", { class: "mark composed" }, "composed"));
   const arrival = arrivalAt(cell, state.target);
   if (arrival !== null && arrival.time === null) marks.append(make("span", { class: "mark censored" }, "censored"));
