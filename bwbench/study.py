@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -28,14 +28,15 @@ from bwbench.base.errors import ConfigError, RecordError
 from bwbench.base.interruption import Interruption, handle
 from bwbench.base.registry import FIGURES
 from bwbench.cli.carry_out import ShowProgress, run_sweep
-from bwbench.cli.comparison_text import comparison_notes, ratio_rows
+from bwbench.cli.comparison_json import ratio_rows
+from bwbench.cli.comparison_text import comparison_notes
 from bwbench.cli.notebook_progress import NotebookProgress, in_notebook
-from bwbench.cli.options import check_folder, retried
+from bwbench.cli.options import retried, take
 from bwbench.cli.output import say_unreadable
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.plan.assess import ENDED_UNDONE
-from bwbench.records import CellFolder, cell_at, iter_cells, readable
+from bwbench.records import CellFolder, cell_at, readable
 from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.cells import DONE, Row, state_of
 from bwbench.results.analysis.comparison import compare_cells
@@ -109,8 +110,7 @@ def load(folder: PathLike) -> Study:
 
     Raises ConfigError where there is no cell.
     """
-    check_folder(Path(folder))
-    return Study(iter_cells(Path(folder)))
+    return Study(take(Path(folder)).cells())
 
 
 class Study:
@@ -147,7 +147,7 @@ class Study:
 
         The columns are those of ``bwbench export --what cells``.
         """
-        return pd.DataFrame(list(export_cells(self._cells)))
+        return _table(list(export_cells(self._cells)))
 
     def evaluations(self) -> pd.DataFrame:
         """One row an evaluation of a cell: samples, training clock, and every metric on the validation split."""
@@ -177,7 +177,7 @@ class Study:
         """
         comparison = compare_cells(self._cells, baseline, by)
         _say(comparison_notes(comparison, self._cells))
-        return pd.DataFrame(ratio_rows(comparison))
+        return _table(ratio_rows(comparison))
 
     def plot(self, figure: str, *, at: str | Sequence[str] = (), width_in: float = PAGE_IN) -> Pictures:
         """Pictures of one kind (``bwbench list figures``), one for each group of comparable cells.
@@ -225,7 +225,7 @@ class Study:
             except RecordError as error:
                 refused.append(error)
         say_unreadable(refused)
-        return pd.DataFrame(rows)
+        return _table(rows)
 
     def _say_undone(self) -> None:
         undone = [cell for cell in self._cells if cell.status is not None and state_of(cell) != DONE]
@@ -234,7 +234,7 @@ class Study:
         _say(["not done: " + line for line in (*lines[:MOST_REASONS], *more)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Picture:
     """One figure of one group of comparable cells, which a notebook shows.
 
@@ -256,6 +256,9 @@ class Picture:
         name = "_".join(filter(None, (drawing.name, group.label)))
         return cls(name, drawing.draw(group, width_in), drawing.table(group), tuple(group.notes))
 
+    def __repr__(self) -> str:
+        return f"<Picture {self.name}>"
+
     def save(self, path: PathLike) -> None:
         """Write it as a PNG, PDF or what else the ending says. Raises OSError."""
         with look():
@@ -272,9 +275,10 @@ class Pictures(list[Picture]):
     """Several pictures, which a notebook shows one below the other."""
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display  # IPython asks for this
+        import IPython.display  # who asks for this has it
 
-        display(*self)
+        notebook: Any = IPython.display
+        notebook.display(*self)
 
 
 class _Silent(SweepObserver):
@@ -327,6 +331,12 @@ def _one_interruption() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _table(rows: Sequence[Row]) -> pd.DataFrame:
+    """A column in which nothing is known holds NaN, as one in which something is not."""
+    table = pd.DataFrame(rows)
+    return table.astype({name: float for name in table if table[name].isna().all()})
 
 
 def _named(group: Results) -> str:

@@ -21,18 +21,13 @@ _ABOUT = "2 to 5 minutes on two processors"  # measured: benchmarks/package.py
 
 def demo(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Folder for the results; made where there is none.")
+        Path, typer.Argument(metavar="DIR", help="Folder for the results; made where there is none.")
     ] = Path("results"),
 ) -> int:
     """Four nodes on one 10 Mbit/s WiFi: which way of training gets there first? Some minutes, nothing to download.
 
     Runs the example wifi_10mbps (seven trainings on handwritten digits), draws its pictures and says the answer. Run
     the same command again after an interruption: only what is missing runs.
-
-    \b
-    Examples:
-      bwbench demo
-      bwbench demo ~/bwbench-results
     """
     from bwbench.base.examples import DEMO, example_file
     from bwbench.cli.result_commands import plot
@@ -53,29 +48,33 @@ def demo(
         return code
     plot(own)
     from bwbench.records import cell_at
+    from bwbench.results.analysis.answer import answers, whole_phrase
     from bwbench.results.analysis.results import Reader, results_of
+    from bwbench.results.text import plain
 
-    (group,) = results_of([cell_at(item.folder) for item in sweep.selected], Reader())
-    for line in [*_answer(group), "", *_next_steps(own)]:
+    cells = [cell_at(item.folder) for item in sweep.selected]
+    (group,) = results_of(cells, Reader())
+    in_short = [f"Answer: {plain(whole_phrase(one))}" for one in answers(cells)]
+    for line in [*in_short, *_worth(group), "", *_next_steps(own)]:
         stdout().print(line, soft_wrap=True)
     return code
 
 
-def _answer(group: Results) -> list[str]:
-    """What the demo has found, in a few sentences."""
+def _worth(group: Results) -> list[str]:
+    """Whether four nodes are worth it, in plain words."""
     from bwbench.methods.roles import HEADROOM, METHOD, REFERENCE
 
     times = group.times.assign(role=group.times["arm"].map(group.roles))
     first = {role: times[times["role"] == role].iloc[0] for role in (METHOD, REFERENCE, HEADROOM)}  # fastest first
     alone_s, together = first[REFERENCE]["time_s"], first[METHOD]
     if math.isinf(together["time_s"]) or math.isinf(alone_s):
-        return ["Answer: not every training reached 93 % this time; the table above says which."]
-    worth = together["time_s"] < alone_s
+        return ["Not every training reached 93 % this time; the table above says which."]
+    worth = "worth it" if together["time_s"] < alone_s else "not worth it"
+    free = alone_s / first[HEADROOM]["time_s"]
     return [
-        f"Answer: of the methods {together['arm']} is first: 93 % in {seconds(together['time_s'])}. One node alone "
-        f"needs {seconds(alone_s)}, so that four nodes are {'' if worth else 'not '}worth it on this link.",
-        f"A network that costs nothing would be {alone_s / first[HEADROOM]['time_s']:.2g} times as fast as one node.",
-        "Each method has run once: that says nothing about chance.",
+        f"One node alone needs {seconds(alone_s)}, four with {together['arm']} {seconds(together['time_s'])}: in this "
+        f"run four nodes were {worth} on this link.",
+        f"A network that costs nothing would be {free:.2g} times as fast as one node.",
     ]
 
 

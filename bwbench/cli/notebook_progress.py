@@ -92,12 +92,13 @@ class NotebookProgress(LiveProgress):
         stderr().print(f"note: {text}")
 
     def _draw(self) -> None:
-        from IPython.display import display  # nobody else needs it
+        import IPython.display  # nobody else needs it
 
+        notebook: Any = IPython.display
         shown = _as_mime(self._render())
         self._drawn_s = time.monotonic()
         if self._output is None:
-            self._output = display(shown, raw=True, display_id=True)
+            self._output = notebook.display(shown, raw=True, display_id=True)
         else:
             self._output.update(shown, raw=True)
 

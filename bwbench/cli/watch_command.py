@@ -8,7 +8,7 @@ import sys
 from typing import Annotated
 
 from bwbench.base.errors import EXIT_OK
-from bwbench.cli.options import ResultsFolder, check_folder, option
+from bwbench.cli.options import ResultsFolder, option, take
 
 PORT = 8765
 LOWEST_PRIORITY = 19  # cells are timed beside it
@@ -26,10 +26,8 @@ def watch(
     Prints its address, and serves it until Ctrl-C: on loopback, to be read only. From another machine look at it with
     `ssh -L 8765:127.0.0.1:8765 HOST`. A sweep that is killed, a cell that fails or a record that is broken ends
     nothing.
-
-    Examples: bwbench watch results/wifi_10mbps · bwbench watch results --port 0
     """
-    check_folder(folder)
+    take(folder)
     from bwbench.results.page.watch import open_server  # pandas takes a second to import
 
     with open_server(folder, port) as server:

@@ -6,14 +6,14 @@ training plus its training clock, so that "relative" time in these programs is t
 
 from __future__ import annotations
 
+import logging
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 from bwbench.base.errors import ConfigError, RecordError
 from bwbench.records import CellFolder
@@ -22,10 +22,11 @@ from bwbench.results.analysis.cell_arrival import kept_curve
 from bwbench.results.analysis.cells import DONE, PLANNED
 from bwbench.results.analysis.export import export_cells
 
+Param: TypeAlias = str | float | bool
 _CONFIG = "config."
 _TAGS = ("experiment", "arm", "status", "reason", "composed", "host", "commit", "bwbench", "torch")
-_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _OWN_TAG = "bwbench.id"
+MLFLOW_FILE = "mlflow.db"
 # MLflow's own limits.
 _MOST_METRICS, _MOST_PARAMS, _LONGEST_TEXT = 1000, 100, 500
 
@@ -47,7 +48,7 @@ class TrackedRun:
         cell_id, name: of the cell; its name is that of its folder.
         status: as ``status.json`` has it, ``missing`` or ``unfinished`` without one.
         began_unix_s: when training began; 0 where that was not recorded.
-        params: the configuration, by dotted keys.
+        params: the configuration, by dotted keys; varied: those in which the cells differ, and their arm.
         tags: what else is known in words.
         outcomes: what the cell came to, in SI units.
         curves: ``validation/accuracy``, ``train/loss`` and their like.
@@ -58,7 +59,8 @@ class TrackedRun:
     experiment: str
     status: str
     began_unix_s: float
-    params: Mapping[str, str | float | bool]
+    params: Mapping[str, Param]
+    varied: Mapping[str, Param]
     tags: Mapping[str, str]
     outcomes: Mapping[str, float]
     curves: Mapping[str, Sequence[TrackedPoint]]
@@ -66,7 +68,10 @@ class TrackedRun:
 
 def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Iterator[TrackedRun]:
     """Every cell that has begun as a run; of those whose events cannot be read the reason goes to ``refused``."""
-    for cell, row in zip(cells, export_cells(cells), strict=True):
+    rows = list(export_cells(cells))
+    varying = {key for key in dict.fromkeys(key for row in rows for key in row if key.startswith(_CONFIG))
+               if len({row.get(key) for row in rows}) > 1}  # fmt: skip
+    for cell, row in zip(cells, rows, strict=True):
         if row["status"] == PLANNED:
             continue
         try:
@@ -75,15 +80,17 @@ def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Ite
         except RecordError as error:
             refused.append(error)
             continue
-        params = {key.removeprefix(_CONFIG): value for key, value in row.items() if key.startswith(_CONFIG)}
+        params = {key.removeprefix(_CONFIG): _param(value) for key, value in row.items()
+                  if key.startswith(_CONFIG) and value is not None}  # fmt: skip
+        varied = {key: value for key, value in params.items() if f"{_CONFIG}{key}" in varying}
         yield TrackedRun(
             cell_id=str(row["id"]),
-            name=_name(cell.path.name),
-            experiment=_name(cell.cell.experiment),
+            name=f"{row['slug']}-{row['id']}",
+            experiment=str(row["experiment"]),
             status=str(row["status"]),
             began_unix_s=began_unix_s,
-            params={key: value if isinstance(value, (bool, int, float)) else str(value)
-                    for key, value in params.items() if value is not None},
+            params=params,
+            varied={"arm": str(row["arm"]), **varied},
             tags={name: str(row[name]) for name in _TAGS if row[name] is not None},
             outcomes={name: float(value) for name in OUTCOMES
                       if isinstance(value := row[name], (int, float)) and not isinstance(value, bool)},
@@ -91,9 +98,8 @@ def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Ite
         )  # fmt: skip
 
 
-def _name(text: str) -> str:
-    """Names stand in cell.json, which may be somebody else's: nothing in them leads out of a folder."""
-    return _NO_NAME.sub("-", text).strip(".") or "unnamed"
+def _param(value: object) -> Param:
+    return value if isinstance(value, (bool, int, float)) else str(value)
 
 
 def _began_unix_s(cell: CellFolder) -> float:
@@ -141,7 +147,7 @@ def _of_steps(events: Mapping[int, Sequence[Event]]) -> Iterator[tuple[str, Trac
 
 
 def write_tensorboard(runs: Iterable[TrackedRun], out: Path) -> int:
-    """A folder ``EXPERIMENT/CELL`` of event files a run, with its configuration for the HPARAMS page.
+    """A folder ``EXPERIMENT/CELL`` of event files a run; its HPARAMS page has what varies, its TEXT page all settings.
 
     A run that was exported there before is replaced. Returns how many were written.
 
@@ -159,11 +165,14 @@ def write_tensorboard(runs: Iterable[TrackedRun], out: Path) -> int:
         for earlier in folder.glob("events.out.tfevents.*"):
             earlier.unlink()
         with SummaryWriter(str(folder)) as writer:
-            about = {**run.params, **{name: run.tags[name] for name in ("arm", "status") if name in run.tags}}
-            for summary in hparams(dict(about), dict(run.outcomes)):
+            outcomes = {f"outcome/{name}": value for name, value in run.outcomes.items()}
+            for summary in hparams(dict(run.varied), outcomes):
                 writer.file_writer.add_summary(summary, walltime=run.began_unix_s)
+            lines = [f"| {key} | {value} |" for key, value in {**run.tags, **run.params}.items()]
+            table = "\n".join(["| key | value |", "|---|---|", *lines])
+            writer.add_text("cell", table, walltime=run.began_unix_s)
             end_s = max((points[-1].clock_s for points in run.curves.values()), default=0.0)
-            for name, value in run.outcomes.items():
+            for name, value in outcomes.items():
                 writer.add_scalar(name, value, 0, walltime=run.began_unix_s + end_s)
             for name, points in run.curves.items():
                 for at in points:
@@ -173,32 +182,40 @@ def write_tensorboard(runs: Iterable[TrackedRun], out: Path) -> int:
 
 
 def write_mlflow(runs: Iterable[TrackedRun], out: Path) -> int:
-    """A file store in ``out``: an experiment of MLflow for each of ours, a run for each cell.
+    """A database in ``out``, since MLflow gives its store of files up: an experiment for each of ours, a run a cell.
 
     A run that was exported there before is deleted, as MLflow deletes. Returns how many were written.
 
     Raises ConfigError where mlflow is not installed, OSError where the folder cannot be written.
     """
     try:
+        import alembic  # noqa: F401  # mlflow-skinny is without these two, and says so late
+        import sqlalchemy  # noqa: F401
         from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
+        from mlflow.entities import Metric
+        from mlflow.entities import Param as MlflowParam
     except ImportError as error:
         raise _missing("mlflow", error) from None
     out.mkdir(parents=True, exist_ok=True)
-    client = MlflowClient(tracking_uri=out.resolve().as_uri())
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table that it makes
+    client = MlflowClient(tracking_uri=f"sqlite:///{out.resolve() / MLFLOW_FILE}")
     number = 0
     for run in runs:
         known = client.get_experiment_by_name(run.experiment)
-        experiment = known.experiment_id if known is not None else client.create_experiment(run.experiment)
+        if known is None:
+            artifacts = (out.resolve() / "artifacts" / run.experiment).as_uri()  # else where the command was started
+            experiment = client.create_experiment(run.experiment, artifacts)
+        else:
+            experiment = known.experiment_id
         for earlier in client.search_runs([experiment], f"tags.`{_OWN_TAG}` = '{run.cell_id}'"):
             client.delete_run(earlier.info.run_id)
         began_ms = round(1000 * run.began_unix_s)
         tags = {_OWN_TAG: run.cell_id, **{name: value[:_LONGEST_TEXT] for name, value in run.tags.items()}}
         run_id = client.create_run(experiment, began_ms, tags, run.name).info.run_id
-        metrics = [Metric(name, value, began_ms, 0) for name, value in run.outcomes.items()]
+        metrics = [Metric(f"outcome/{name}", value, began_ms, 0) for name, value in run.outcomes.items()]
         for name, points in run.curves.items():
             metrics += [Metric(name, at.value, began_ms + round(1000 * at.clock_s), at.samples) for at in points]
-        params = [Param(key, str(value)[:_LONGEST_TEXT]) for key, value in run.params.items()]
+        params = [MlflowParam(key, str(value)[:_LONGEST_TEXT]) for key, value in run.params.items()]
         for some in _in_parts(params, _MOST_PARAMS):
             client.log_batch(run_id, params=some)
         for some in _in_parts(metrics, _MOST_METRICS):
@@ -226,5 +243,5 @@ TRACKERS: Mapping[str, Callable[[Iterable[TrackedRun], Path], int]] = {
 # What opens a folder of theirs.
 VIEWERS = {
     "tensorboard": "tensorboard --logdir {folder}",
-    "mlflow": "mlflow ui --backend-store-uri {folder}",
+    "mlflow": f"mlflow ui --backend-store-uri sqlite:///{{folder}}/{MLFLOW_FILE}",
 }

@@ -21,9 +21,7 @@ def executed(notebook: Path) -> nbformat.NotebookNode:
     content = nbformat.read(notebook, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         about = {"metadata": {"path": folder}}
-        client = NotebookClient(
-            content, timeout=LIMIT_S, kernel_name="python3", resources=about, record_timing=False
-        )
+        client = NotebookClient(content, timeout=LIMIT_S, kernel_name="python3", resources=about, record_timing=False)
         client.execute()
     content.metadata.language_info = {"name": "python"}  # versions say nothing here, and change
     return content

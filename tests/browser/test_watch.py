@@ -100,19 +100,26 @@ def test_cells_appear_as_they_finish_and_curves_as_they_train(chromium, sweep):
         with sweep.running("ring-fp16-cnn-10mbps-r0", 0.5):
             asked(opened)
             live = opened.text("#live")
-            assert "ring-fp16 at 10 Mbit/s" in live and "training on bench (process 7)" in live and "% of at most" in live
+            assert (
+                "ring-fp16 at 10 Mbit/s" in live and "training on bench (process 7)" in live and "% of at most" in live
+            )
             traces = "document.getElementById('curves-chart').data"
-            if page.evaluate("state.bandwidth") != 1e7:
-                opened.drawn_after(lambda: page.select_option("#bandwidth", label="10 Mbit/s"))
+            assert page.evaluate("state.bandwidth") == 1e7 == float(page.input_value("#bandwidth")), "it follows"
             assert page.evaluate(f"{traces}.length") == 1 and "trains" in page.evaluate(f"{traces}[0].text")
             points = page.evaluate(f"{traces}[0].x.length")
         with sweep.running("ring-fp16-cnn-10mbps-r0", 0.9):
             asked(opened)
             assert page.evaluate(f"{traces}[0].x.length") > points
         sweep.end("ring-fp16-cnn-10mbps-r0", "ddp-cnn-10mbps-r0")
-        page.wait_for_function("document.getElementById('live').textContent.includes('2 of 14 cells done')")
-        assert "14 cells, 2 done" in opened.text("#subtitle")
-        assert "ring-fp16" in opened.text("#numbers") and "reaches" in opened.text("#recommendation")
+        page.wait_for_function("() => document.getElementById('live').textContent.includes('2 of 14 cells done')")
+        assert "ring-fp16" in opened.text("#numbers") and "was first: " in opened.text("#recommendation")
+        opened.drawn_after(lambda: page.select_option("#bandwidth", label="10 Mbit/s"))
+        assert not page.is_checked("#following"), "the reader looks at something by now"
+        with sweep.running("ring-fp16-cnn-1mbps-r1", 0.5):
+            asked(opened)
+            assert page.evaluate("state.bandwidth") == 1e7
+            opened.drawn_after(lambda: page.check("#following"))
+            assert page.evaluate("state.bandwidth") == 1e6 == float(page.input_value("#bandwidth"))
         sweep.end(*sweep.names)
         asked(opened)
         assert "14 of 14 cells done" in opened.text("#live") and "bandwidth" in opened.text("#times-chart")
@@ -185,5 +192,5 @@ def test_it_survives_what_befalls_a_sweep(chromium, sweep):
             assert "does not answer" in opened.text("#live .warning") and "1 of 14 cells done" in opened.text("#live")
             sweep.end("single-cnn-unshaped-r0")
             with served(sweep.results, port):
-                page.wait_for_function("!('lost' in document.body.dataset)")
+                page.wait_for_function("() => !('lost' in document.body.dataset)")
                 assert "2 of 14 cells done" in opened.text("#live") and page.locator("#live .warning").count() == 0

@@ -33,6 +33,7 @@ STUDIES = {
     "not one clock": Study(repeats=1, same_boot=False, limit_s=3.0, arms=("ring", "parameter-server")),
     "all censored": Study(repeats=2, limit_s=0.3),
     "one node alone": Study(repeats=2, arms=("single",), limit_s=1.0),
+    "virtual nodes": Study(repeats=2, arms=("ddp", "ring", "single"), environment={"virtual": True}),
     "no target": Study(repeats=1, target=None, limit_s=1.0),
     "nothing done": Study(repeats=1, limit_s=1.0, statuses={(arm, 0): ("failed", "x") for arm in PRESETS}),
     "unknown long names": Study(

@@ -71,7 +71,7 @@ def test_cells_run_from_a_program_that_imports_no_torch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "<Study of tiny: 3 cells, 2 done, 1 failed>\n"
     assert "[1/3]" in done.stderr and "note: not done: breaking" in done.stderr
-    assert "Traceback (most recent call last):\n  File \"program.py\"" not in done.stderr
+    assert 'Traceback (most recent call last):\n  File "program.py"' not in done.stderr
 
 
 INTERRUPTED = """

@@ -19,7 +19,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.cli.result_commands import TableFormat, TableRows, export
 
 MADE_UP = MadeUp(
-    "wifi", arms=("ddp", "ring-fp16", "threshold", "single"), bandwidths_mbps=(1.0, 10.0), repeats=2, limit_s=30.0,
+    "wifi", arms=("ddp", "ring-fp16", "threshold", "single"), bandwidths_mbps=(1.0, 10.0), repeats=2,
     statuses={("threshold", 1): ("failed", "rank 2: connection reset by peer")},
 )  # fmt: skip
 

@@ -20,13 +20,13 @@ _OF_EXPERIMENTS = ("nodes", "link", "latency", "data", "model", "example", "yes"
 
 def init(
     kind: Annotated[
-        str, typer.Argument(metavar="[KIND]", help=f"{EXPERIMENT}, {', '.join(PLUGINS[:-1])} or {PLUGINS[-1]}.")
+        str, typer.Argument(metavar="KIND", help=f"{EXPERIMENT}, {', '.join(PLUGINS[:-1])} or {PLUGINS[-1]}.")
     ] = EXPERIMENT,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help=f"Its name, as in YAML. [{_FIRST_NAME}]", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help=f"Its name, as in YAML. [{_FIRST_NAME}]", show_default=False)
     ] = None,
     *,
-    nodes: Annotated[int | None, option("How many train together. [4]", show_default=False, min=2)] = None,
+    nodes: Annotated[int | None, option("How many train together. [4]", metavar="N", show_default=False, min=2)] = None,
     link: Annotated[
         str | None,
         option(
@@ -49,7 +49,7 @@ def init(
         str | None, option("Instead of all these: a copy of one of the examples.", metavar="NAME", show_default=False)
     ] = None,
     to: Annotated[
-        Path | None, option("File or folder to write.", metavar="PATH", show_default="NAME.yaml, or the folder NAME")
+        Path | None, option("File or folder to write.", metavar="FILE", show_default="NAME.yaml, or the folder NAME")
     ] = None,
     yes: Annotated[bool, option("Ask nothing: what is not said takes its default.", "--yes", "-y")] = False,
 ) -> int:
@@ -58,11 +58,6 @@ def init(
     An experiment compares some methods on your link; on a terminal you are asked for what no option says. A plugin
     comes with its entry point, a test that holds it to the contract of its kind, and an experiment that compares it.
     Nothing that is there already is changed.
-
-    \b
-    Examples:
-      bwbench init experiment my_office --nodes 3 --link cable
-      bwbench init codec one-byte
     """
     said = dict(zip(_OF_EXPERIMENTS, (nodes, link, latency, data, model, example, yes or None), strict=True))
     given = [word for word in _OF_EXPERIMENTS if said[word] is not None]

@@ -1,4 +1,4 @@
-"""The report of a sweep that runs, served to browsers of this machine: made anew when one asks and records have changed.
+"""The report of a running sweep, served to browsers of this machine: made anew when one asks and records have changed.
 
 Only loopback, and only reading. Looking costs a small share of one processor at most, since cells are timed beside it.
 """
@@ -11,11 +11,10 @@ import hashlib
 import json
 import os
 import re
-import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,7 +35,7 @@ MOST_SHARE = 0.05  # of the time that looking may take
 MOST_UNREADABLE = 20  # cells that the page names
 _RECORDS = ("cell.json", "status.json", "composed.json")
 _OF_RANKS = re.compile(r"rank\d+\.jsonl|link\.json|environment\.json")
-_LINGERS_S = 60.0  # a connection on which nobody asks anything
+_LINGERS_S = 60.0  # a connection on which nobody asks or reads anything
 # No address of elsewhere, no page of elsewhere that shows this one, no guess at what a file is.
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -67,10 +66,13 @@ class Watched:
     """A results folder, looked at again and again: cells whose records have not changed are read once.
 
     What cannot be read is left out and named; where nothing can be read what was seen last stands.
+
+    Args:
+        clock: seconds that only grow.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._clock = folder, clock
         self._title = folder.resolve().name.encode(errors="backslashreplace").decode()
         self._reader = Reader()
         self._known: dict[Path, tuple[Fingerprint, CellFolder]] = {}
@@ -82,11 +84,11 @@ class Watched:
     def seen(self) -> ServedReport:
         """The newest there is. Raises RecordError where nothing could be read since the beginning."""
         with self._one_at_a_time:
-            if time.monotonic() >= self._next_look_s or self._seen is None:
-                began_s = time.monotonic()
+            if self._seen is None or self._clock() >= self._next_look_s:
+                began_s = self._clock()
                 self._look()
-                took_s = time.monotonic() - began_s
-                self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, took_s * (1 / MOST_SHARE - 1))
+                ended_s = self._clock()
+                self._next_look_s = ended_s + max(LOOK_EVERY_S, (ended_s - began_s) * (1 / MOST_SHARE - 1))
             assert self._seen is not None, "looking raises where it has never seen anything"
             return self._seen
 
@@ -96,10 +98,7 @@ class Watched:
             if not found:
                 raise RecordError(f"{self._folder} holds no records any more")
         except (BwbenchError, OSError) as error:
-            if self._seen is None:
-                raise RecordError(f"{self._folder} cannot be read: {error}") from None
-            self._fingerprints = None
-            self._show({**self._seen.payload, "live": {"problem": str(error), "unreadable": []}})
+            self._keep_last(str(error))
             return
         fingerprints = tuple((cell.path, fingerprint) for cell, fingerprint, _ in found)
         if fingerprints == self._fingerprints:
@@ -118,9 +117,19 @@ class Watched:
             if claim is not None and one.status is None:
                 running[one.path] = _in_words(claim, is_training=len(digest.curve) > 0)
         self._known = {cell.path: self._known[cell.path] for cell, _, _ in found}
+        if not cells:
+            self._keep_last(f"no cell can be read: {refused[0]}")
+            return
         payload = build_payload(cells, self._title, self._reader, running)
         self._show({**payload, "live": {"problem": None, "unreadable": refused[:MOST_UNREADABLE]}})
         self._fingerprints = fingerprints
+
+    def _keep_last(self, problem: str) -> None:
+        """Show what was seen last, and why there is nothing newer. Raises RecordError where nothing was ever seen."""
+        if self._seen is None:
+            raise RecordError(f"{self._folder}: {problem}")
+        self._fingerprints = None
+        self._show({**self._seen.payload, "live": {"problem": problem, "unreadable": []}})
 
     def _kept(self, cell: CellFolder, fingerprint: Fingerprint) -> CellFolder:
         """The cell as it was read before, where its records are the same."""
@@ -167,7 +176,7 @@ def _in_words(claim: ClaimNote, *, is_training: bool) -> str:
 class WatchServer(ThreadingHTTPServer):
     """Answers GET on loopback: the page at ``/``, and what it asks for again at ``/payload.json``."""
 
-    daemon_threads = True  # a browser that keeps its connection open keeps nobody from ending
+    daemon_threads = True  # a browser that does not read its answer keeps nobody from ending
     block_on_close = False
 
     def __init__(self, watched: Watched, port: int) -> None:
@@ -195,7 +204,6 @@ class WatchServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: WatchServer
-    protocol_version = "HTTP/1.1"
     server_version, sys_version = "bwbench", ""
     timeout = _LINGERS_S
 
@@ -223,7 +231,6 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _refuse(self) -> None:
-        self.close_connection = True  # what it has sent along is not read
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED, b"this server is for reading: GET")
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse

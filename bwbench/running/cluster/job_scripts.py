@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.given_cell import CELL_ID, PLUGINS, planned_environment
+from bwbench.experiment.plan.given_cell import CELL_ID, ERRORS_ONLY, PLUGINS, TORCH_LOG_LEVEL, planned_environment
 
 _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 40
@@ -172,6 +172,7 @@ def _common(setting: ScriptSetting) -> list[str]:
         f'if [ -z "${{PYTHON:-}}" ]; then PYTHON={shlex.quote(setting.python)}; fi',
         f'if [ -z "${{RESULTS:-}}" ]; then RESULTS={shlex.quote(setting.results)}; fi',
         _SAFE_PATH,
+        f'export {TORCH_LOG_LEVEL}="${{{TORCH_LOG_LEVEL}:-{ERRORS_ONLY}}}"',
         "count=0 failed=0",
     ]
 

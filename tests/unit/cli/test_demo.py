@@ -34,9 +34,9 @@ def test_from_the_question_to_the_answer(ran: list[int], tmp_path: Path, capsys:
     assert "7 of 7 trainings to run, 2 to 5 minutes" in said.err and str(own) in said.err
     lines = said.out.splitlines()
     assert any(line.endswith("time-to-accuracy.png") for line in lines)
-    answer = next(number for number, line in enumerate(lines) if line.startswith("Answer: of the methods "))
-    assert "One node alone needs" in lines[answer] and "worth it on this link" in lines[answer]
-    assert "says nothing about chance" in lines[answer + 2]
+    answer = next(number for number, line in enumerate(lines) if line.startswith("Answer: Four nodes, "))
+    assert "One repeat says nothing about chance. [" in lines[answer]
+    assert "One node alone needs" in lines[answer + 1] and "worth it on this link" in lines[answer + 1]
     assert "bwbench report" in lines[-2] and f"'{own}'" in lines[-2]
     assert lines[-1].endswith("bwbench init")
     assert ran == [7]

@@ -81,7 +81,7 @@ function largestGroup() {
 
 function drawSubtitle() {
   const done_cells = report.cells.filter((cell) => cell.status === "done").length;
-  byId("subtitle").textContent = [plural(report.cells.length, "cell") + (done_cells < report.cells.length ? `, ${done_cells} done` : ""), report.experiments.length > 1 ? plural(report.experiments.length, "experiment") : "",
+  byId("subtitle").textContent = [plural(report.cells.length, "cell") + (done_cells < report.cells.length && !report.live ? `, ${done_cells} done` : ""), report.experiments.length > 1 ? plural(report.experiments.length, "experiment") : "",
     plural(report.arms.length, "arm"), report.newest ? `newest record ${report.newest}` : ""].filter(Boolean).join(" \u00b7 ");
 }
 

@@ -41,7 +41,7 @@ def test_every_problem_is_said_at_its_keys() -> None:
     (said,) = problems_of({**GOOD, "matrix": matrix})
     assert said.startswith("experiment['matrix']['link.bandwidth'][1]: ") and "'fast' is not a bandwidth" in said
     (said,) = problems_of({name: value for name, value in GOOD.items() if name != "model"})
-    assert said == "experiment: 'model' is missing"
+    assert said.startswith("experiment: 'model' is missing")
     assert problems_of({**GOOD, "nmae": 1})[0].startswith("experiment['nmae']: unknown key 'nmae'")
     assert problems_of({**GOOD, "plugins": ["gone.py"]})[0].startswith("experiment['plugins'][0]: ")
 

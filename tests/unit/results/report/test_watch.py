@@ -44,9 +44,7 @@ def server(results: Path) -> Iterator[WatchServer]:
         thread.join()
 
 
-def ask(
-    server: WatchServer, path: str, method: str = "GET", **headers: str
-) -> tuple[int, dict[str, str], bytes]:
+def ask(server: WatchServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
     try:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -103,14 +101,15 @@ def test_a_cell_runs_for_as_long_as_somebody_holds_it(server: WatchServer, resul
         running = ring()
         assert running["status"] == "running" and running["reason"] == "training on bench (process 7)"
         assert running["values"] is not None, "its curve so far"
-        rank = folder / "attempt-1" / "rank0.jsonl"
-        evaluation = next(line for line in rank.read_text().splitlines() if '"eval"' in line)
-        last = json.loads(rank.read_text().splitlines()[-1])["samples"]
-        with rank.open("a") as file:
-            file.write(evaluation.replace('"samples": 0', f'"samples": {last + 5}') + "\n" + '{"event": "ste')
+        for rank in sorted((folder / "attempt-1").glob("rank*.jsonl")):
+            events = [json.loads(line) for line in rank.read_text().splitlines()]
+            evaluation, last = next(event for event in events if event["event"] == "eval"), events[-1]["samples"]
+            with rank.open("a") as file:
+                newer = {**evaluation, "step": 9999, "samples": last + 5, "clock_s": 99.0}
+                file.write(json.dumps(newer) + "\n" + '{"event": "ste')
         payload = json.loads(ask(server, "/payload.json")[2])
-        newer = cells_of(payload)["ring-fp16-cnn-10mbps-r1"]
-        assert payload["pools"]["samples_at"][newer["samples_at"]][-1] == last + 5, "a torn line hides nothing"
+        grown = cells_of(payload)["ring-fp16-cnn-10mbps-r1"]
+        assert payload["pools"]["samples_at"][grown["samples_at"]][-1] == last + 5, "a torn line hides nothing"
     assert ring()["status"] == "unfinished", "its process was killed: the lock is gone, the file is not"
 
 
@@ -156,14 +155,13 @@ def test_a_cell_is_read_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_looking_takes_a_small_share_of_the_time(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([100.0, 100.0, 102.0, 102.0, 130.0, 141.0, 141.0, 141.5, 141.5])
-    watched = Watched(results)
-    looks: list[float] = []
     monkeypatch.setattr(watch, "MOST_SHARE", 0.05)
-    monkeypatch.setattr(watch.time, "monotonic", lambda: next(clock))
+    clock = iter([100.0, 102.0, 139.0, 140.0, 140.0, 140.5])
+    watched = Watched(results, lambda: next(clock))
+    looks: list[int] = []
     look = watched._look
-    monkeypatch.setattr(watched, "_look", lambda: looks.append(0) or look())
-    watched.seen()  # at 100 s; it takes 2 s, so that the next one may be 38 s later
+    monkeypatch.setattr(watched, "_look", lambda: looks.append(1) or look())
+    watched.seen()  # from 100 s to 102 s, so that the next look is 38 s later
     watched.seen()
     assert len(looks) == 1
     watched.seen()
@@ -177,7 +175,7 @@ def test_only_this_machine_reads_and_nobody_writes(server: WatchServer) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
         status, headers, _ = ask(server, "/", method)
         assert status == 405 and headers["Allow"] == "GET, HEAD"
-    for path in ("/../../etc/passwd", "/favicon.ico", "/payload", "//payload.json"):
+    for path in ("/../../etc/passwd", "/favicon.ico", "/payload", "/payload.json/"):
         assert ask(server, path)[0] == 404
     status, headers, content = ask(server, "/payload.json", "HEAD")
     assert status == 200 and content == b"" and int(headers["Content-Length"]) > 1000
@@ -200,5 +198,9 @@ def test_a_port_in_use_is_one_line_with_what_to_do(server: WatchServer, results:
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="cannot be read"):
+    with pytest.raises(RecordError, match="holds no records any more"):
+        open_server(tmp_path, 0)
+    write_study(tmp_path, Study("one", arms=("ddp",), repeats=1, limit_s=2.0))
+    next(tmp_path.glob("one/*/cell.json")).write_text("{")
+    with pytest.raises(RecordError, match="no cell can be read"):
         open_server(tmp_path, 0)
