@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -63,8 +64,10 @@ def main() -> None:
 
 
 def call(*command: str, cwd: Path | None = None) -> None:
-    """A program to its end; raises CalledProcessError, with all it has said, where it fails."""
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=1800)
+    """A program to its end, without modules of ours on its path; leaves with all that it has said where it fails."""
+    ours = command[0] == sys.executable
+    environment = {key: value for key, value in os.environ.items() if ours or key != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=1800)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
 

@@ -14,7 +14,7 @@ function drawRecommendation() {
   const best = rows[0], reached = Number.isFinite(best.value);
   const answer = make("p", { class: "answer" }, reached ? swatch(best.arm) : null, ...capitalised(first).map(asNode), reached && best.outside ? make("span", { class: "mark bad" }, "not measured there") : null);
   if (missing.length) others.splice(-1, 0, [`Not measured around this bandwidth: ${missing.map(armName).join(", ")}.`]);
-  out.replaceChildren(about, answer, make("p", {}, others.map((pieces) => pieces.join("")).join(" ")));
+  out.replaceChildren(about, answer, make("p", {}, others.map((pieces) => pieces.join("")).join(" ").replace(/n = (?=\d+\]$)/, "n\u00a0=\u00a0")));
   more.replaceChildren(howFound(rows, rtt), rankingTable(rows));
 }
 
