@@ -24,7 +24,7 @@ def watch(
     """Show the report of a running sweep in a browser: cells appear as they finish, curves as they train.
 
     Prints its address, and serves it until Ctrl-C: on loopback, to be read only. From another machine look at it with
-    `ssh -L 8765:127.0.0.1:8765 HOST`. It survives a sweep that is killed, a cell that fails and a record that is broken.
+    `ssh -L 8765:127.0.0.1:8765 HOST`. It survives a sweep that is killed, a cell that fails, a record that is broken.
 
     Examples: bwbench watch results/wifi_10mbps, bwbench watch results --port 0
     """
