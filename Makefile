@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-oldest setup check bench paper paper-claims paper-figures paper-results paper-results-plan test-netem clean
+.PHONY: help demo test test-all test-oldest setup check docs bench paper paper-claims paper-figures paper-results paper-results-plan test-netem clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 26
@@ -64,6 +64,16 @@ check: $(VENV)/ready ## style, types, and who may import whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Into the environment that is there: the site names the commands, and so needs the package.
+$(VENV)/docs: $(VENV)/ready
+	@if [ ! $@ -nt pyproject.toml ] || [ ! $@ -nt constraints.txt ]; then set -ex; \
+	  $(PIP) install -q -c constraints.txt -e '.[docs]'; \
+	  touch $@; fi
+
+docs: $(VENV)/docs ## the documentation as a site, with search: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "$$(find site -name '*.html' | wc -l) pages in site/; to search in them: python3 -m http.server -d site"
 
 bench: $(VENV)/ready ## benchmarks: collectives, kill -9, links, relay, start-up (an hour); tables below benchmarks/out
 	for file in benchmarks/*.py; do $(BIN)/python $$file --json benchmarks/out/$$(basename $$file .py).json || exit 1; done
