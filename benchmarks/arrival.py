@@ -2,7 +2,8 @@
 
 Made-up curves whose true arrival is known: over u, the log of samples over those of the arrival, the metric is
 target + slope (u - 0.2 u^2), plus flicker that evaluations do not share. Slope and flicker of ``ring`` and ``top-k``
-are those of results/precision (flicker by differences of neighbours, slope by least squares from 30,000 samples on).
+are those of results/published/precision (flicker by differences of neighbours, slope by least squares from 30,000
+samples on).
 Other rows change one thing: coarse evaluations, a decline after the peak, a flat start, a loss. Rules:
 
     first     the first evaluation that meets the target
@@ -42,7 +43,7 @@ from bwbench.results.analysis.statistics import geometric_interval, student_t
 from bwbench.results.analysis.targets import Ended, arrival_at
 from bwbench.training.loop.arrival_watch import ArrivalWatch
 
-RECORDS = Path(__file__).parents[1] / "results" / "precision"
+RECORDS = Path(__file__).parents[1] / "results" / "published" / "precision"
 RECORDED_TARGETS = (0.85, 0.86, 0.87)
 TARGET = 0.87
 LOWER_TARGETS = (0.82, 0.84, 0.86)

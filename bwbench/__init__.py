@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 
-# `python -m bwbench.…` has the working directory first: files of the user, whatever their names (base/start_module.py).
+# `python -m bwbench` has the working directory first: files of the user, whatever their names (base/start_module.py).
 # Until the module is found argv is ["-m", …]; a package of the user's own that imports this one keeps its path.
-if sys.argv[:1] == ["-m"] and "-m bwbench." in " ".join(sys.orig_argv) and not getattr(sys.flags, "safe_path", False):
-    sys.path.pop(0)
+if sys.argv[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
+    if any(f"-m bwbench{end}" in f"{' '.join(sys.orig_argv)} " for end in " ."):
+        sys.path.pop(0)
 
 import importlib
 from typing import TYPE_CHECKING, Any

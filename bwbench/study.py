@@ -28,14 +28,15 @@ from bwbench.base.errors import ConfigError, RecordError
 from bwbench.base.interruption import Interruption, handle
 from bwbench.base.registry import FIGURES
 from bwbench.cli.carry_out import ShowProgress, run_sweep
-from bwbench.cli.comparison_text import comparison_notes, ratio_rows
+from bwbench.cli.comparison_json import ratio_rows
+from bwbench.cli.comparison_text import comparison_notes
 from bwbench.cli.notebook_progress import NotebookProgress, in_notebook
-from bwbench.cli.options import check_folder, retried
+from bwbench.cli.options import retried, take
 from bwbench.cli.output import say_unreadable
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.plan.assess import ENDED_UNDONE
-from bwbench.records import CellFolder, cell_at, iter_cells, readable
+from bwbench.records import CellFolder, cell_at, readable
 from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.cells import DONE, Row, state_of
 from bwbench.results.analysis.comparison import compare_cells
@@ -109,8 +110,7 @@ def load(folder: PathLike) -> Study:
 
     Raises ConfigError where there is no cell.
     """
-    check_folder(Path(folder))
-    return Study(iter_cells(Path(folder)))
+    return Study(take(Path(folder)).cells())
 
 
 class Study:

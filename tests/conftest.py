@@ -11,7 +11,7 @@ os.environ.setdefault("BWBENCH_SHARE_MACHINE", "1")  # no test waits for whateve
 
 # Folders whose tests start programs, namespaces, hosts or browsers: minutes each. The few that stand for the main job
 # say so (`main_job`).
-THOROUGH = frozenset({"browser", "e2e", "hosts", "netem", "netns"})
+THOROUGH = frozenset({"browser", "e2e", "hosts", "netem", "netns", "package"})
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.replicas import loss_of, replica, sgd, vector
+from bwbench.methods.algorithms.small_replica import loss_of, replica, sgd, vector
 
 
 class Simulation:

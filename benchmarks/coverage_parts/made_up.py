@@ -16,7 +16,7 @@ from bwbench.results.analysis.arrival import crossing
 from bwbench.results.analysis.statistics import ASSUMED_BETWEEN, Arrival
 
 FLICKER = 0.010  # of the accuracy, from one evaluation to the next
-SLOPE = 0.030  # of the accuracy over log samples at the arrival, as in results/precision
+SLOPE = 0.030  # of the accuracy over log samples at the arrival, as in results/published/precision
 BETWEEN = 0.03  # of the log of a step's time, from one timing run to the next
 TARGET, ARRIVAL, EVERY, BUDGET = 0.87, 38_000.0, 2000.0, 120_000.0
 CURVES = 1500

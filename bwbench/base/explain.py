@@ -123,6 +123,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return f"{show(value)} is too short: {context['min_length']} character(s) or more"
     if kind == "string_pattern_mismatch":
         return f"{show(value)} does not have the form {context['pattern']}"
+    if kind in ("model_type", "model_attributes_type") and (there := _model_at(model, detail["loc"])) is not model:
+        return f"{show(value)} is not a mapping (key: value). Known keys: {', '.join(yaml_names(there))}"
     if kind in _WORDS_ABOUT_TYPE:
         return f"{show(value)} is not {_WORDS_ABOUT_TYPE[kind]}"
     text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")

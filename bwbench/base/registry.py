@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -223,6 +224,7 @@ FIGURES = Registry(
     "bwbench.results.figures",
     [
         ("accuracy-over-time", "accuracy_curves:AccuracyOverTime", "accuracy by training time"),
+        ("accuracy-over-samples", "accuracy_curves:AccuracyOverSamples", "accuracy by samples, of virtual nodes"),
         ("accuracy-over-bytes", "accuracy_curves:AccuracyOverBytes", "accuracy by bytes on the wire"),
         ("time-to-accuracy", "bars:TimeToAccuracy", "who reached the target first"),
         ("arrivals", "arrivals:Arrivals", "share of repeats that reached the target, where some did not"),
@@ -280,4 +282,13 @@ def load_plugin(path: Path) -> None:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise ConfigError(f"plugin {str(path)!r} failed on import: {type(error).__name__}: {error}") from error
+        where = f"{path}:{line}" if (line := _line_in(path, error)) is not None else str(path)
+        raise ConfigError(f"plugin {where} failed on import: {type(error).__name__}: {error}") from error
+
+
+def _line_in(path: Path, error: Exception) -> int | None:
+    """Where in the file of a plugin an error comes from; None where it is not known."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in reversed(frames) if frame.filename == str(path)), None)

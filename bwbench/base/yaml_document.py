@@ -25,6 +25,7 @@ from bwbench.base.plain_data import Json, JsonObject
 MAX_BYTES = 256 * 1024  # no experiment is longer; PyYAML reads some 300 kB/s
 MAX_VALUES = 100_000  # with every alias counted as what it stands for, so that an alias bomb is no file of 1 kB
 MAX_DEPTH = 20
+_MOST_NAMES = 20  # of files in a message
 
 _INTEGER = re.compile(r"[-+]?\d+(?:_\d+)*")
 _FLOAT = re.compile(r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -214,7 +215,7 @@ class _Reader:
         for key_node, value_node in node.value:
             line = int(key_node.start_mark.line) + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                self._add("a key must be text", line)
+                self._add("a list or a mapping cannot be a key; write 'KEY: VALUE', with text before the colon", line)
                 continue
             key = str(key_node.value)
             if key == "<<" and key_node.tag == _PLAIN:
@@ -267,7 +268,7 @@ def read_text_file(path: Path, max_bytes: int) -> str:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise ConfigError(f"{path} is a folder; name an experiment file (YAML) in it")
+            raise ConfigError(f"{path} is a folder; name an experiment file (*.yaml) in it")
         if not stat.S_ISREG(mode):
             raise ConfigError(f"{path} is no regular file; name an experiment file (YAML)")
         with path.open("rb") as file:
@@ -291,7 +292,7 @@ def read_text_file(path: Path, max_bytes: int) -> str:
 
 def _near_files(path: Path) -> str:
     if not path.parent.is_dir():
-        return f" There is no folder {path.parent} either"
+        return f" There is no folder {path.parent}, either; is the path right from here ({Path.cwd()})?"
     try:
         names = [entry.name for entry in path.parent.glob("[!.]*.y*ml")]
     except OSError:
@@ -299,4 +300,6 @@ def _near_files(path: Path) -> str:
     near = difflib.get_close_matches(path.name, names, n=1)
     if near:
         return f" Did you mean {str(path.parent / near[0])!r}?"
-    return f" Experiment files there: {', '.join(sorted(names)[:20])}" if names else " There is no YAML file there"
+    if names:
+        return f" Experiment files there: {', '.join(sorted(names)[:_MOST_NAMES])}"
+    return f" The folder {path.parent.absolute()} holds no experiment file (*.yaml); `bwbench init` writes a first one"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,8 +13,9 @@ from bwbench.base.errors import RecordError
 from bwbench.base.plain_data import mapping_at
 from bwbench.cli.output import plain_table, print_json, print_json_rows, seconds
 from bwbench.methods.roles import HEADROOM, algorithms_of_role
-from bwbench.records import CellFolder, iter_cells, read_last_events
+from bwbench.records import CellFolder, read_last_events
 from bwbench.records.lock import claim_of
+from bwbench.records.own_and_published import Taken
 from bwbench.records.schema import Evaluation
 from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of, virtual_in_words
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
@@ -33,10 +35,13 @@ _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have al
 _KINDS = {"whole": "whole runs", "convergence": "convergence", "timing": "timing", "tuning": "tuning"}
 
 
-def print_cells(folder: Path) -> None:
-    """Print a line a cell on stdout; how many there are of each kind, and what must be said of them, on stderr."""
+def print_cells(taken: Taken) -> None:
+    """Print a line a cell on stdout; how many there are of each kind, and what must be said of them, on stderr.
+
+    Of several experiments, the published cells of each are one line.
+    """
     overview = _Overview()
-    _print_table(overview.entries(folder))
+    _print_table(overview.entries(taken))
     total = overview.counts.total()
     tally = ", ".join(f"{number} {name}" for name, number in overview.counts.most_common())
     print(f"{total} {'cell' if total == 1 else 'cells'}: {tally}", file=sys.stderr)
@@ -44,15 +49,16 @@ def print_cells(folder: Path) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def print_cells_as_json(folder: Path) -> None:
-    """The same as one JSON document."""
+def print_cells_as_json(taken: Taken) -> None:
+    """All cells as one JSON document, a line each."""
     overview = _Overview()
-    print_json_rows("cells", overview.entries(folder), lambda: {"notes": overview.notes})
+    entries = (entry for _, entry in overview.entries(taken))
+    print_json_rows("cells", entries, lambda: {"notes": overview.notes})
 
 
-def print_spent(folder: Path, *, as_json: bool) -> None:
+def print_spent(taken: Taken, *, as_json: bool) -> None:
     """Print what each experiment has cost, and all together."""
-    experiments, total = spent(folder)
+    experiments, total = spent(taken.cells())
     rows = [total.to_json(), *(one.to_json() for one in experiments)]
     if as_json:
         print_json({"total": rows[0], "experiments": rows[1:]})
@@ -72,12 +78,12 @@ class _Overview:
         self._any_crossed = False
         self._errors: list[float] = []
 
-    def entries(self, folder: Path) -> Iterator[Entry]:
-        """Those of all cells below, one after another, each counted: all at once would fill the memory."""
+    def entries(self, taken: Taken) -> Iterator[tuple[CellFolder, Entry]]:
+        """All cells, one after another, each with its entry and counted: all at once would fill the memory."""
         free_network = algorithms_of_role(HEADROOM)
-        free = (cell for cell in iter_cells(folder) if cell.path.name.startswith(free_network))
+        free = (cell for cell in taken.cells() if cell.path.name.startswith(free_network))
         own = OwnSteps.of(cell for cell in free if not has_problem(cell))
-        for cell in iter_cells(folder):
+        for cell in taken.cells():
             entry = status_entry(cell, own, links_too=self.counts.total() < _MOST_LINKS)
             self.counts[entry["status"]] += 1
             self._num_composed += entry["composed"]
@@ -88,7 +94,7 @@ class _Overview:
             if entry["status"] == "done":
                 self._provenances.add(provenance_of(cell))
                 self._bound.append({name: entry[name] for name in ("own_step_s", "host_bound", "slowest_step_s")})
-            yield entry
+            yield cell, entry
 
     @property
     def notes(self) -> list[str]:
@@ -175,23 +181,63 @@ def _in_words(running: Entry) -> str:
     return f"{text}: {share}, {seconds(running['clock_s'])}{metric}"
 
 
-def _print_table(cells: Iterable[Entry]) -> None:
-    rows = []
-    for cell in cells:
-        row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
-        ends = cell["time_to_target_s"], cell["censored_at_s"]
-        time_s = time_to_target(*ends, composed=cell["composed"], virtual=cell["virtual"])
-        final = cell["final_metric"]
-        metric = "-" if final is None else f"{cell['metric'] or 'metric'} {final:.4g}"
-        reason = str(cell["reason"] or "").strip().partition("\n")[0]
-        rows.append(
-            [*row, time_s, metric, reason if len(reason) <= _REASON_LENGTH else f"{reason[: _REASON_LENGTH - 1]}…"]
-        )
+def _print_table(cells: Iterable[tuple[CellFolder, Entry]]) -> None:
+    """A line a cell; where there are several experiments, below them a line for the published cells of each."""
+    rows, sets = [], dict[str, _PublishedSet]()
+    for cell, entry in cells:
+        if cell.is_packed:
+            sets.setdefault(str(entry["experiment"]), _PublishedSet(cell.path.parent)).add(entry)
+        rows.append((cell.is_packed, _line_of(entry)))
+    in_short = len({row[0] for _, row in rows}) > 1
+    lines = [row for published, row in rows if not (published and in_short)]
     columns = ["experiment", "arm", "cell", "status", "time to target", "final metric", "reason"]
-    if len({row[0] for row in rows}) <= 1:
-        columns, rows = columns[1:], [row[1:] for row in rows]
-    for line in plain_table(columns, rows, right={"time to target"}):
+    if len({row[0] for row in lines}) <= 1 and not in_short:
+        columns, lines = columns[1:], [row[1:] for row in lines]
+    for line in plain_table(columns, lines, right={"time to target"}) if lines else ():
         print(line)
+    if in_short and sets:
+        counts = ["cells", "arms", "repeats", "reached target", "composed"]
+        columns = ["published", *counts, "status", "its cells"]
+        sums = [[name, *sets[name].words] for name in sorted(sets)]
+        for line in (*[""] * bool(lines), *plain_table(columns, sums, right=set(counts))):
+            print(line)
+
+
+def _line_of(cell: Entry) -> list[str]:
+    row = [str(cell["experiment"]), str(cell["arm"]), f"{cell['slug']}-{cell['id']}", cell["status"]]
+    ends = cell["time_to_target_s"], cell["censored_at_s"]
+    time_s = time_to_target(*ends, composed=cell["composed"], virtual=cell["virtual"])
+    final = cell["final_metric"]
+    metric = "-" if final is None else f"{cell['metric'] or 'metric'} {final:.4g}"
+    reason = str(cell["reason"] or "").strip().partition("\n")[0]
+    return [*row, time_s, metric, reason if len(reason) <= _REASON_LENGTH else f"{reason[: _REASON_LENGTH - 1]}…"]
+
+
+@dataclass
+class _PublishedSet:
+    """What the cells of one published experiment come to."""
+
+    folder: Path
+    arms: set[str] = field(default_factory=set)
+    repeats: set[int] = field(default_factory=set)
+    statuses: Counter[str] = field(default_factory=Counter)
+    num_reached: int = 0
+    num_composed: int = 0
+
+    def add(self, cell: Entry) -> None:
+        """Count one more."""
+        self.arms.add(str(cell["arm"]))
+        self.repeats.add(cell.get("repeat") or 0)
+        self.statuses[cell["status"]] += 1
+        self.num_reached += cell["time_to_target_s"] is not None
+        self.num_composed += cell["composed"]
+
+    @property
+    def words(self) -> list[str]:
+        """The columns of its line, but for the name."""
+        counts = (self.statuses.total(), len(self.arms), len(self.repeats), self.num_reached, self.num_composed)
+        tally = ", ".join(f"{number} {name}" for name, number in self.statuses.most_common())
+        return [*map(str, counts), tally, f"bwbench status {self.folder}"]
 
 
 def time_to_target(

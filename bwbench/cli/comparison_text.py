@@ -1,18 +1,22 @@
-"""Every arm against a baseline: as JSON, and as tables for people."""
+"""Every arm against a baseline, as tables for people."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.cli.output import plain_table, print_json, say_unreadable, seconds
-from bwbench.records import CellFolder, iter_cells, readable
-from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note
+from bwbench.cli.answer_text import answer_lines, answers_json
+from bwbench.cli.comparison_json import comparison_json
+from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
+from bwbench.records import CellFolder, readable
+from bwbench.results.analysis.answer import answers
+from bwbench.results.analysis.arm_labels import recorded_name
+from bwbench.results.analysis.best_set import BestSet
+from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
 from bwbench.results.analysis.cells import DONE, cell_row, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.comparison import (
@@ -23,35 +27,37 @@ from bwbench.results.analysis.comparison import (
     CrossoverRow,
     FootingRow,
     ParetoRow,
+    SamplesRow,
     compare_cells,
 )
 from bwbench.results.analysis.crossover import Crossover
 from bwbench.results.analysis.equal_footing import MetricMean
-from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio
-from bwbench.results.analysis.statistics import Estimate
-
-RATIO_OF = "time of the baseline / time of the algorithm: above 1 the algorithm is faster"
-_DIGITS = 6  # of computed bandwidths
+from bwbench.results.analysis.statistics import ONE_REPEAT, Estimate
 
 
 def print_comparison(
-    folder: Path, baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
+    found: Iterable[CellFolder], baseline: str, by: str, target: tuple[str, float] | None = None, *, as_json: bool
 ) -> None:
     """Print how the arms compare on stdout; notes on what is left out on stderr, or in the JSON document.
 
     Args:
+        found: cells, readable or not.
         by: dotted key of the configuration whose values stand first.
         target: metric and value to compare at in place of the recorded target.
     """
-    cells, refused = readable(iter_cells(folder))
+    cells, refused = readable(found)
     cells = at_target(cells, target)
     comparison = compare_cells(cells, baseline, by)
+    in_short = answers(cells, recorded_name(baseline, comparison.labels), comparison.labels)
     notes = comparison_notes(comparison, cells)
     if as_json:
-        print_json({**comparison_json(comparison), "notes": [*map(str, refused), *notes]})
+        document = {"answers": answers_json(in_short), **comparison_json(comparison)}
+        print_json({**document, "notes": [*map(str, refused), *notes]})
         return
-    for line in comparison_lines(comparison):
+    width = table_width()
+    for line in (*answer_lines(in_short, width), *comparison_lines(comparison, width)):
         print(line)
     sys.stdout.flush()
     say_unreadable(refused)
@@ -64,171 +70,171 @@ def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> lis
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
     done = [cell for cell in cells if state_of(cell) == DONE]
     composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
+    if composed and any(map(is_composed, done)):
+        composed = f"{COMPOSED_MARK} {composed}"
     own = OwnSteps.of(done)
     bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
     return [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
 
 
-def comparison_json(comparison: Comparison) -> dict[str, object]:
-    """``rows``, ``crossovers``, ``best``, ``pareto``, ``footing`` as docs/statistics.md describes them."""
-    return {
-        "ratio_of": RATIO_OF,
-        "rows": [_arm_json(row) for row in comparison.rows],
-        "crossovers": [_crossovers_json(row) for row in comparison.crossovers],
-        "best": [_best_json(row) for row in comparison.best],
-        "pareto": [
-            {"group" if key == "condition" else key: value for key, value in vars(row).items()}
-            for row in comparison.pareto
-        ],
-        "footing": [_footing_json(row) for row in comparison.footing],
-    }
+_INDENT = "  "
+_RIGHT = frozenset(  # columns of numbers
+    ("time to target", "samples to target", "shortest time", "times as fast", "times as few", "n", "not reached")
+    + ("final metric", "crossover", "S/(B·T)")
+)
 
 
-def ratio_rows(comparison: Comparison) -> list[dict[str, object]]:
-    """Its ratios as a flat table: the condition as columns ``group.KEY``."""
-    found = []
-    for row in map(_arm_json, comparison.rows):
-        group = row.pop("group")
-        assert isinstance(group, dict)
-        found.append({**{f"group.{key}": value for key, value in group.items()}, **row})
-    return found
+def comparison_lines(comparison: Comparison, width: int = sys.maxsize) -> Iterator[str]:
+    """Tables, with a heading each, for a terminal of so many columns."""
+    sections = _sections(_labelled(comparison), width)
+    for number, (title, *lines) in enumerate(filter(None, map(list, sections))):
+        if number:
+            yield ""
+        yield from flowed(title, width)
+        yield from lines
 
 
-def _arm_json(row: ArmRow) -> dict[str, object]:
-    ratio, time, reference, parts = row.ratio, row.time, row.baseline_time, row.taken_apart
-    together = ratio.ends(row.together) if ratio else None
-    return {
-        "experiment": row.experiment,
-        "group": row.condition,
-        "algorithm": row.algorithm,
-        "baseline": row.baseline,
-        **_ratio_json("ratio", ratio),
-        "ratio_together_low": together[0] if together else None,
-        "ratio_together_high": together[1] if together else None,
-        "kind": ratio.kind if ratio else None,
-        "paired": bool(ratio and ratio.paired),
-        "dominant": ratio.dominant if ratio else None,
-        **_ratio_json("step_ratio", parts.step if parts else None),
-        **_ratio_json("samples_ratio", parts.samples if parts else None),
-        "n": row.num,
-        "num_censored": row.num_censored,
-        "composed": row.composed,
-        "host_bound": row.host_bound,
-        "first_crossing": row.first_crossing,
-        "baseline_first_crossing": row.baseline_first_crossing,
-        "time_s": None if math.isinf(time.value) else time.value,
-        "time_low_s": time.low,
-        "time_high_s": time.high,
-        "time_at_least_s": time.at_least,
-        "baseline_time_s": None if reference is None or math.isinf(reference.value) else reference.value,
-        "algorithm_n": time.num,
-        "baseline_n": reference.num if reference else 0,
-        "algorithm_num_censored": time.num_censored,
-        "baseline_num_censored": reference.num_censored if reference else 0,
-    }
+def _sections(comparison: Comparison, width: int) -> Iterator[Iterator[str]]:
+    yield _times_lines(comparison.rows, width)
+    yield _samples_lines(comparison.samples, width)
+    yield _best_lines(comparison.best, width)
+    yield _crossover_lines(comparison.crossovers, width)
+    yield _pareto_lines([row for row in comparison.pareto if row.optimal], width)
+    yield _footing_lines(comparison.footing, width)
 
 
-def _ratio_json(name: str, ratio: Ratio | None) -> dict[str, object]:
-    """The value and both ends; a bound stands at the end that it is one for."""
-    if ratio is None:
-        return {name: None, f"{name}_low": None, f"{name}_high": None}
-    low, high = (ratio.value if ratio.bound == sign else end for sign, end in ((">", ratio.low), ("<", ratio.high)))
-    return {name: None if ratio.bound else ratio.value, f"{name}_low": low, f"{name}_high": high}
+def _times_lines(rows: Sequence[ArmRow], width: int) -> Iterator[str]:
+    if not rows:
+        return
+    baseline = rows[0].baseline
+    yield f"Times as fast as {baseline} (95 % interval each; + paired by seed, since both learn alike)"
+    columns = ["algorithm", "time to target", baseline, "times as fast", "interval", "step time", "samples",
+               "widest by", "n", "not reached"]  # fmt: skip
+    less_needed = ("widest by", "not reached", "samples", "step time")
+    yield from _table(rows, columns, _arm_cells, width, less_needed=less_needed)
 
 
-def _best_json(row: BestRow) -> dict[str, object]:
-    best = row.best
-    others = {name: _ratio_json("ratio", ratio) for name, ratio in best.behind.items() if name not in best.members}
-    return {
-        "experiment": row.experiment,
-        "group": row.condition,
-        "first": best.first,
-        "members": list(best.members),
-        "untold": list(best.untold),
-        "behind": others,
-        "num_arms": len(best.times),
-        "composed": row.composed,
-    }
+def _samples_lines(rows: Sequence[SamplesRow], width: int) -> Iterator[str]:
+    if not rows:
+        return
+    baseline = rows[0].baseline
+    yield f"Virtual nodes, by samples alone: times as few as {baseline} (95 % interval each)"
+    columns = ["algorithm", "samples to target", baseline, "times as few", "interval", "n", "not reached"]
+    yield from _table(rows, columns, _samples_cells, width)
 
 
-def _crossovers_json(row: CrossoverRow) -> dict[str, object]:
-    about = {"experiment": row.experiment, "group": row.condition, "algorithm": row.algorithm, "baseline": row.baseline}
-    found = [
-        {
-            "bandwidth_bps": _rounded(one.bandwidth_bps),
-            "low_bps": _rounded(one.low_bps),
-            "high_bps": _rounded(one.high_bps),
-            "s_over_bt": row.scale.at(one.bandwidth_bps),
-            "s_over_bt_low": row.scale.at(one.high_bps),
-            "s_over_bt_high": row.scale.at(one.low_bps),
-            "algorithm_faster_below": one.arm_faster_below,
-        }
-        for one in row.crossovers.found
-    ]
-    facts = {"gradient_bytes": row.scale.gradient_bytes, "compute_s": row.scale.compute_s, "composed": row.composed}
-    kind = {"kind": row.crossovers.kind, "why": row.crossovers.why, "n": row.crossovers.num}
-    return {**about, **kind, "found": found, **facts}
-
-
-def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Tables, with a heading each."""
-    baseline = comparison.rows[0].baseline if comparison.rows else ""
-    if comparison.rows:
-        yield f"Times as fast as {baseline} (95 % interval each; + paired by seed, since both learn alike)"
-        columns = ["algorithm", "time to target", baseline, "times as fast", "interval", "step time", "samples",
-                   "widest by", "n", "not reached"]  # fmt: skip
-        yield from _table(comparison.rows, columns, _arm_cells)
-    if comparison.best:
-        yield ""
+def _best_lines(rows: Sequence[BestRow], width: int) -> Iterator[str]:
+    if not rows:
+        return
+    untold = any(row.best.untold for row in rows)
+    told = not untold or any(set(row.best.behind) - set(row.best.untold) for row in rows)
+    if told:
         yield "May be the fastest (all others are slower, together with 95 %)"
-        columns = ["shortest time", "algorithm", "as fast, or not to be told apart", "slower, times as long"]
-        yield from _table(comparison.best, columns, _best_cells)
-    if comparison.crossovers:
-        yield ""
-        yield f"Bandwidth at which an algorithm and {baseline} are equally fast"
-        columns = ["algorithm", "faster below", "crossover", "95 % interval", "S/(B·T)", "n", "why"]
-        yield from _table(comparison.crossovers, columns, _crossover_cells)
-    optimal = [row for row in comparison.pareto if row.optimal]
-    if optimal:
-        yield ""
+    else:
+        yield f"Shortest time, and how many times as long others take ({ONE_REPEAT})"
+    columns = ["shortest time", "algorithm"]
+    columns += ["as fast, or not to be told apart", "slower, times as long"] if told else []
+    columns += ["not tested, times as long"] if untold else []
+    yield from _table(
+        rows, columns, lambda row: [_best_cells(row, told=told, untold=untold)], width, flowing=columns[2:]
+    )
+    if untold and told:
+        yield f"not tested: {ONE_REPEAT}, nor do too few that arrived"
+
+
+def _crossover_lines(rows: Sequence[CrossoverRow], width: int) -> Iterator[str]:
+    if not rows:
+        return
+    yield f"Bandwidth at which an algorithm and {rows[0].baseline} are equally fast"
+    columns = ["algorithm", "faster below", "crossover", "95 % interval", "S/(B·T)", "n", "why"]
+    yield from _table(rows, columns, _crossover_cells, width, less_needed=["S/(B·T)"], flowing=["why"])
+
+
+def _pareto_lines(rows: Sequence[ParetoRow], width: int) -> Iterator[str]:
+    if rows:
         yield "Not beaten in both time and accuracy (Pareto set)"
-        yield from _table(optimal, ["algorithm", "time to target", "final metric", "n"], _pareto_cells)
-    if comparison.footing:
-        yield ""
-        yield "How good at equal samples, at equal time and at the end (95 % interval each)"
-        columns = ["algorithm", "metric", "on", "samples", "there", "time", "there", "at the end", "n"]
-        yield from _table(comparison.footing, columns, _footing_cells)
-        if any(row.footing.test_at_samples is None or row.footing.test_at_time is None for row in comparison.footing):
-            yield "-: the test split was not looked at there; 'evaluate: {test: always}' does so at every evaluation"
+        yield from _table(rows, ["algorithm", "time to target", "final metric", "n"], _pareto_cells, width)
+
+
+def _footing_lines(rows: Sequence[FootingRow], width: int) -> Iterator[str]:
+    if not rows:
+        return
+    timed = any(row.footing.clock_s is not None for row in rows)
+    yield f"How good at equal samples{', at equal time' if timed else ''} and at the end (95 % interval each)"
+    at_time = ["time", "there"] if timed else []
+    columns = ["algorithm", "metric", "on", "samples", "there", *at_time, "at the end", "n"]
+    yield from _table(rows, columns, lambda row: _footing_cells(row, timed=timed), width)
+    footings = [row.footing for row in rows]
+    if any(one.test_at_samples is None or (timed and one.test_at_time is None) for one in footings):
+        yield "-: the test split was not looked at there; 'evaluate: {test: always}' does so at every evaluation"
+
+
+def _labelled(comparison: Comparison) -> Comparison:
+    """The same with the labels of arms in the place of their recorded names."""
+
+    def label(name: str) -> str:
+        return comparison.labels.get(name, name)
+
+    def of_best(row: BestRow) -> BestRow:
+        best = row.best
+        named = BestSet(
+            None if best.first is None else label(best.first),
+            tuple(map(label, best.members)),
+            tuple(map(label, best.untold)),
+            {label(name): ratio for name, ratio in best.behind.items()},
+            {label(name): time for name, time in best.times.items()},
+        )
+        return replace(row, best=named)
+
+    return replace(
+        comparison,
+        rows=[replace(row, algorithm=label(row.algorithm), baseline=label(row.baseline)) for row in comparison.rows],
+        samples=[
+            replace(row, algorithm=label(row.algorithm), baseline=label(row.baseline)) for row in comparison.samples
+        ],
+        crossovers=[
+            replace(row, algorithm=label(row.algorithm), baseline=label(row.baseline)) for row in comparison.crossovers
+        ],
+        best=[of_best(row) for row in comparison.best],
+        pareto=[replace(row, algorithm=label(row.algorithm)) for row in comparison.pareto],
+        footing=[replace(row, algorithm=label(row.algorithm)) for row in comparison.footing],
+    )
 
 
 def _table(
-    rows: Sequence[ArmRow | BestRow | CrossoverRow | FootingRow | ParetoRow],
+    rows: Sequence[ArmRow | BestRow | CrossoverRow | FootingRow | ParetoRow | SamplesRow],
     columns: list[str],
     cells: Callable[[Any], list[list[str]]],
+    width: int,
+    *,
+    less_needed: Sequence[str] = (),
+    flowing: Sequence[str] = (),
 ) -> Iterator[str]:
-    """A column for each part of the condition that varies, and one for composed values where there are any."""
+    """A column for each part of the condition that varies; where there is no room for them, a heading a condition."""
     several = len({row.experiment for row in rows}) > 1
     keys = _shown_keys([row.condition for row in rows])
-    marked = any(row.composed for row in rows)
-    lines = []
+    conditions, lines = [], []
     for row in rows:
-        before = [row.experiment] if several else []
-        before += [_text(row.condition.get(key)) for key in keys]
-        after = (["composed" if row.composed else "measured"]) if marked else []
-        lines += [[*before, *line, *after] for line in cells(row)]
-    head = [*(["experiment"] if several else []), *keys, *columns, *(["how"] if marked else [])]
-    right = {
-        "time to target",
-        "shortest time",
-        "times as fast",
-        "n",
-        "not reached",
-        "final metric",
-        "crossover",
-        "S/(B·T)",
-    }
-    yield from plain_table(head, lines, right=right)
+        condition = [*([row.experiment] if several else []), *(_text(row.condition.get(key)) for key in keys)]
+        for line in cells(row):
+            conditions.append(condition)
+            lines.append(line)
+    head = [*(["experiment"] if several else []), *keys]
+    flat = [[*condition, *line] for condition, line in zip(conditions, lines, strict=True)]
+    whole = list(plain_table([*head, *columns], flat, right=_RIGHT))
+    if max(map(len, whole)) <= width:
+        yield from whole
+        return
+    room = width - len(_INDENT)
+    table = fit_table(columns, lines, room, less_needed=less_needed, flowing=flowing, right=_RIGHT)
+    yield from (f"{_INDENT}{line}" for line in table.header.splitlines())
+    before: list[str] = []
+    for condition, of_row in zip(conditions, table.rows, strict=True):
+        if condition != before:
+            yield ", ".join(f"{key} {value}" for key, value in zip(head, condition, strict=True) if value != "-")
+            before = condition
+        yield from (f"{_INDENT}{line}" for line in of_row)
+    yield from table.note
 
 
 def _shown_keys(conditions: Sequence[Condition]) -> list[str]:
@@ -240,6 +246,7 @@ def _shown_keys(conditions: Sequence[Condition]) -> list[str]:
 def _arm_cells(row: ArmRow) -> list[list[str]]:
     ratio, parts = row.ratio, row.taken_apart
     value = "-" if ratio is None else f"{ratio.bound} {ratio.value:.3g}{'+' if ratio.paired else ''}".strip()
+    value += _marks(composed=row.composed, host_bound=row.host_bound)
     ends = "-"
     if ratio is not None and ratio.low is not None and ratio.high is not None:
         ends = f"{ratio.low:.3g} to {ratio.high:.3g}"
@@ -255,24 +262,52 @@ def _arm_cells(row: ArmRow) -> list[list[str]]:
     return [[row.algorithm, own, other, value, ends, *made_of, widest, str(row.num), missed]]
 
 
+def _marks(*, composed: bool, host_bound: bool = False) -> str:
+    marks = f"{COMPOSED_MARK if composed else ''}{HOST_BOUND_MARK if host_bound else ''}"
+    return f" {marks}" if marks else ""
+
+
 def _factor(ratio: Ratio) -> str:
     """A part of a ratio with its interval: ``1.92 (1.80 to 2.05)``."""
     value = f"{ratio.bound} {ratio.value:.3g}".strip()
     return value if ratio.low is None or ratio.high is None else f"{value} ({ratio.low:.3g} to {ratio.high:.3g})"
 
 
-def _best_cells(row: BestRow) -> list[list[str]]:
+def _samples_cells(row: SamplesRow) -> list[list[str]]:
+    ratio, reference = row.ratio, row.baseline_samples
+    value, ends = "-", "-"
+    if ratio is not None:
+        value = f"{ratio.bound} {ratio.value:.3g}{'+' if ratio.paired else ''}".strip()
+        if ratio.low is not None and ratio.high is not None:
+            ends = f"{ratio.low:.3g} to {ratio.high:.3g}"
+    both = row.samples.num + (reference.num if reference else 0)
+    missed = f"{row.num_censored} of {both}" if row.num_censored else "-"
+    other = "-" if reference is None else _samples(reference)
+    return [[row.algorithm, _samples(row.samples), other, value, ends, str(row.num), missed]]
+
+
+def _samples(estimate: Estimate) -> str:
+    return f"{'> ' if math.isinf(estimate.value) else ''}{estimate.at_least:.0f}"
+
+
+def _best_cells(row: BestRow, *, told: bool, untold: bool) -> list[str]:
     best = row.best
     if best.first is None:
-        return [["-", "none", "-", "-"]]
-    untold = dict.fromkeys(best.untold, " (untold)")
-    alike = ", ".join(f"{name}{untold.get(name, '')}" for name in best.members if name != best.first)
-    slower = ", ".join(
-        f"{name} {ratio.bound}{' ' if ratio.bound else ''}{ratio.value:.3g}"
-        for name, ratio in best.behind.items()
-        if ratio is not None and name not in best.members
-    )
-    return [[seconds(best.times[best.first].value), best.first, alike or "-", slower or "-"]]
+        return ["-", "none", *["-", "-"] * told, *["-"] * untold]
+    alike = ", ".join(name for name in best.members if name not in (best.first, *best.untold))
+    slower = [name for name in best.behind if name not in best.members]
+    found = [
+        *([alike or "-", _times_as_long(row, slower)] if told else []),
+        *[_times_as_long(row, best.untold)] * untold,
+    ]
+    return [f"{seconds(best.times[best.first].value)}{_marks(composed=row.composed)}", best.first, *found]
+
+
+def _times_as_long(row: BestRow, names: Sequence[str]) -> str:
+    found = [(name, row.best.behind[name]) for name in names]
+    words = [name if ratio is None else f"{name} {ratio.bound}{' ' if ratio.bound else ''}{ratio.value:.3g}"
+             for name, ratio in found]  # fmt: skip
+    return ", ".join(words) or "-"
 
 
 def _crossover_cells(row: CrossoverRow) -> list[list[str]]:
@@ -283,7 +318,7 @@ def _crossover_cells(row: CrossoverRow) -> list[list[str]]:
     for one in crossovers.found:
         who = {True: row.algorithm, False: row.baseline, None: "-"}[one.arm_faster_below]
         inside = crossovers.kind in ("one", "several")
-        place = _bandwidth(one.bandwidth_bps) if inside else crossovers.kind
+        place = f"{_bandwidth(one.bandwidth_bps) if inside else crossovers.kind}{_marks(composed=row.composed)}"
         scale = row.scale.at(one.bandwidth_bps)
         shown = "-" if scale is None else f"{scale:.3g}"
         ends = _ends(one, has_interval=crossovers.num > 1 or not inside)
@@ -304,20 +339,23 @@ def _ends(one: Crossover, *, has_interval: bool) -> str:
 
 def _pareto_cells(row: ParetoRow) -> list[list[str]]:
     time = "not reached" if row.time_s is None else _marked(seconds(row.time_s), first_crossing=row.first_crossing)
+    time += _marks(composed=row.composed)
     return [[row.algorithm, time, f"{row.metric} {row.metric_value:.4g}", str(row.n)]]
 
 
-def _footing_cells(row: FootingRow) -> list[list[str]]:
+def _footing_cells(row: FootingRow, *, timed: bool) -> list[list[str]]:
     found = row.footing
-    samples, time, num = f"{found.samples:.0f}", seconds(found.clock_s), str(found.at_end.n)
-    lines = {
+    samples, num = f"{found.samples:.0f}", str(found.at_end.n)
+    levels = {
         "validation": (found.at_samples, found.at_time, found.at_end),
         "test": (found.test_at_samples, found.test_at_time, found.test),
     }
-    return [
-        [row.algorithm, found.metric, split, samples, _level(one), time, _level(other), _level(end), num]
-        for split, (one, other, end) in lines.items()
-    ]
+    lines = []
+    for split, (at_samples, at_time, at_end) in levels.items():
+        then = [seconds(found.clock_s), _level(at_time)] if timed else []
+        about = [f"{row.algorithm}{_marks(composed=row.composed)}", found.metric, split, samples, _level(at_samples)]
+        lines.append([*about, *then, _level(at_end), num])
+    return lines
 
 
 def _level(level: MetricMean | None) -> str:
@@ -325,11 +363,6 @@ def _level(level: MetricMean | None) -> str:
         return "-"
     value = f"{level.value:.4g}"
     return value if level.low is None or level.high is None else f"{value} ({level.low:.4g} to {level.high:.4g})"
-
-
-def _footing_json(row: FootingRow) -> dict[str, object]:
-    about = {"experiment": row.experiment, "group": row.condition, "algorithm": row.algorithm}
-    return {**about, **asdict(row.footing), "composed": row.composed}
 
 
 def _time(estimate: Estimate, *, first_crossing: bool) -> str:
@@ -344,10 +377,6 @@ def _marked(time: str, *, first_crossing: bool) -> str:
 
 def _bandwidth(bandwidth_bps: float | None) -> str:
     return "-" if bandwidth_bps is None else BANDWIDTH.show(bandwidth_bps, 3)
-
-
-def _rounded(bandwidth_bps: float | None) -> float | None:
-    return None if bandwidth_bps is None else float(f"{bandwidth_bps:.{_DIGITS}g}")
 
 
 def _text(value: object) -> str:

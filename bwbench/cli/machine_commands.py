@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from bwbench.base.errors import EXIT_OK, EXIT_UNFIT_MACHINE, CellTakenError, ConfigError
+from bwbench.cli.command_help import Command, CommandGroup
 from bwbench.cli.options import option
 from bwbench.cli.output import new_table, print_json, size, stderr, stdout
 
@@ -30,6 +31,7 @@ def list_(
     kind: Annotated[
         str,
         typer.Argument(
+            metavar="KIND",
             help="algorithms, collectives, compressions, models, datasets, optimizers, partitions or figures.",
             show_default=False,
         ),
@@ -39,12 +41,13 @@ def list_(
         int | None,
         option(
             f"Size of the model for the bytes: a square matrix and a vector of the rest. [{NUM_PARAMETERS:,}]",
+            metavar="N",
             min=1,
             show_default=False,
         ),
     ] = None,
     nodes: Annotated[
-        int | None, option(f"Nodes that bytes are told for. [{NUM_NODES}]", min=2, show_default=False)
+        int | None, option(f"Nodes that bytes are told for. [{NUM_NODES}]", metavar="N", min=2, show_default=False)
     ] = None,
 ) -> int:
     """List the names that an experiment file may use, built-in ones and those of installed plugins.
@@ -135,7 +138,7 @@ def _all_sent(names: Iterable[str], num_parameters: int, num_nodes: int) -> Iter
             yield None
 
 
-data = typer.Typer(help="Data sets: download them, say where they lie.", no_args_is_help=True)
+data = typer.Typer(cls=CommandGroup, help="Data sets: download them, say where they lie.", no_args_is_help=True)
 
 
 def doctor(*, json: Annotated[bool, option("Print JSON instead of a table.", "--json")] = False) -> int:
@@ -157,7 +160,9 @@ def doctor(*, json: Annotated[bool, option("Print JSON instead of a table.", "--
 
 
 def clean(
-    results: Annotated[Path | None, typer.Argument(help="Also drop unfinished attempts below this folder.")] = None,
+    results: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Also drop unfinished attempts below this folder.")
+    ] = None,
     *,
     dry_run: Annotated[bool, option("Only say what would be removed.", "--dry-run")] = False,
 ) -> None:
@@ -210,7 +215,7 @@ def _left_in(cell: Path) -> list[Path]:
     return [*found, *folder.attempts[:-1]] if folder.status.status == "done" else found
 
 
-@data.command("path")
+@data.command("path", cls=Command)
 def data_path() -> None:
     """Print the data folder: BWBENCH_DATA, else the user's cache."""
     from bwbench.training.datasets.dataset import data_folder
@@ -218,8 +223,8 @@ def data_path() -> None:
     typer.echo(data_folder())
 
 
-@data.command("fetch")
-def data_fetch(names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Data sets, or 'all'.")]) -> None:
+@data.command("fetch", cls=Command)
+def data_fetch(names: Annotated[list[str], typer.Argument(metavar="NAMES", help="Data sets, or 'all'.")]) -> None:
     """Download data sets from their official addresses into the data folder, checked and resumable.
 
     What is there already with the right checksum is not downloaded again.

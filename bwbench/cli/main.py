@@ -10,13 +10,15 @@ from itertools import takewhile
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from bwbench import __version__
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, EXIT_USER_INPUT, BwbenchError
 from bwbench.base.interruption import ENDING, Interruption, handle
 from bwbench.cli import machine_commands, result_commands, run_commands, verify_command, watch_command
 from bwbench.cli.clean_text import cleaned
+from bwbench.cli.command_help import Command, GroupedCommands, usage_error
+from bwbench.cli.demo import demo
+from bwbench.cli.init.init_command import init
 from bwbench.cli.link import LINK_HELP, LinkGroup
 from bwbench.cli.standard_files import mend_standard_files
 
@@ -28,7 +30,7 @@ class _Interrupted(Exception):
     """Ctrl-C, or a signal that ends us as it does."""
 
 
-class _Commands(TyperGroup):
+class _Commands(GroupedCommands):
     """All commands. Of an interruption newer versions of typer make an exit status, so that nothing would be said."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -49,14 +51,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
+    *(demo, init),
     *(run_commands.run, run_commands.sweep, run_commands.launch_script, run_commands.plan, run_commands.tune),
     *(result_commands.status, result_commands.show, result_commands.plot, result_commands.report),
+    watch_command.watch,
     *(result_commands.compare, result_commands.export, result_commands.merge, result_commands.publish),
     verify_command.verify,
     *(machine_commands.list_, machine_commands.doctor, machine_commands.clean),
 ):
-    app.command(command.__name__.strip("_").replace("_", "-"))(command)
-app.command("watch", rich_help_panel="Look")(watch_command.watch)
+    app.command(command.__name__.strip("_").replace("_", "-"), cls=Command)(command)
 app.add_typer(typer.Typer(cls=LinkGroup, help=LINK_HELP, no_args_is_help=True), name="link")
 app.add_typer(machine_commands.data, name="data")
 
@@ -105,7 +108,7 @@ def _run(arguments: list[str]) -> int:
         return error.exit_code
     except _UsageError as error:
         where = error.ctx.command_path if error.ctx else "bwbench"
-        print(f"error: {error.format_message()} (see '{where} --help')", file=sys.stderr)
+        print(f"error: {usage_error(error.format_message(), where)}", file=sys.stderr)
         return EXIT_USER_INPUT
     except (KeyboardInterrupt, _Interrupted, typer.Abort):
         print("interrupted; run the same command again to go on", file=sys.stderr)
@@ -118,7 +121,7 @@ def _run(arguments: list[str]) -> int:
             print(f"error: {str(error.filename)[:60]}…: {error.strerror}; name another one", file=sys.stderr)
             return EXIT_USER_INPUT
         if error.errno == errno.ENOENT and os.stat(".").st_nlink == 0:
-            print("error: the working directory is gone; go to another one", file=sys.stderr)
+            print("error: the working directory has been removed; cd to another one", file=sys.stderr)
             return EXIT_USER_INPUT
         from bwbench.records.files import machine_fault  # inside, as all that `bwbench --help` can do without
 

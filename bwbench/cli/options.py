@@ -6,7 +6,8 @@ import copy
 import functools
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -15,8 +16,11 @@ import typer
 from typer.models import ParameterInfo
 
 from bwbench.base.errors import ConfigError
+from bwbench.cli.command_help import literal
 
 if TYPE_CHECKING:
+    from bwbench.records import CellFolder
+    from bwbench.records.own_and_published import Taken
     from bwbench.running.cluster.ray_executor import RayCluster
     from bwbench.running.sweep import SweepPlan
 
@@ -25,8 +29,11 @@ _Command = Callable[..., int]
 
 
 def option(text: str, *names: str, **more: Any) -> Any:
-    """An option: its help, its names where they are not the field's, and what else typer is to know of it."""
-    return typer.Option(*names, help=text, **more)
+    """An option: its help, its names where they are not the field's, and what else typer is to know of it.
+
+    One with a value has a ``metavar``, which says what that is.
+    """
+    return typer.Option(*names, help=literal(text), **more)
 
 
 def takes_options(
@@ -95,9 +102,17 @@ EXPERIMENTS = Path("experiments")
 TUNING_SEED = 1000
 MAX_WIDEN = 10
 
-Results = Annotated[Path, option("Folder for results.")]
+Results = Annotated[Path, option("Folder for results.", metavar="DIR")]
 ResultsFolder = Annotated[
     Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
+]
+WithPublished = Annotated[
+    bool,
+    option(
+        "Take the published sets beside the runs of DIR as well (results/published); taken anyway where DIR holds no "
+        "runs.",
+        "--published",
+    ),
 ]
 _SHOWN_MATCHES = 8
 
@@ -108,22 +123,33 @@ class SweepOptions:
 
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILES]…", help="Experiment files (YAML), or folders of them.", show_default=False),
+        typer.Argument(metavar="FILES", help="Experiment files (YAML), or folders of them.", show_default=False),
     ] = None
     set_: Annotated[
-        list[str] | None, option("Override a key of the files; repeatable.", "--set", metavar="KEY=VALUE")
+        list[str] | None,
+        option(
+            "Another value for a key, in the words of the file: nodes=8, 'link.bandwidth=2 Mbit/s', optimizer.lr=0.1. "
+            "In place of an axis of the matrix a list is the new axis: 'algorithm=[ring, ddp]'; one value ends it. "
+            "Repeatable.",
+            "--set",
+            metavar="KEY=VALUE",
+        ),
     ] = None
     results: Results = Path("results")
     retry: Annotated[
         list[str] | None,
         option(
-            "Run cells again that ended as failed, timeout, diverged or invalid; repeatable, or a|b.", metavar="STATUS"
+            "Run cells again that ended as failed, timeout, diverged or invalid; several as 'failed|timeout'. "
+            "Repeatable.",
+            metavar="STATUS",
         ),
     ] = None
     only: Annotated[
         list[str] | None,
         option(
-            "Only cells with this value (or a|b) of a key: arm, repeat, link.bandwidth, …; repeatable.",
+            "Only cells that have this value under a key of the file, or as arm, repeat, experiment, id or slug: "
+            "arm=ring; one of several: 'arm=ring|ddp'. Keys of the link leave cells in that have none, such as single: "
+            "'link.bandwidth=10 Mbit/s'. Repeatable; values of one key are alternatives, several keys hold together.",
             metavar="KEY=VALUE",
         ),
     ] = None
@@ -134,7 +160,7 @@ class SweepOptions:
     notify: Annotated[
         str | None, option("Run this with sh for every cell that is not done, and at the end.", metavar="CMD")
     ] = None
-    order_seed: Annotated[int, option("Seed of the order of cells inside a block of repeats.")] = 0
+    order_seed: Annotated[int, option("Seed of the order of cells inside a block of repeats.", metavar="N")] = 0
     on: Annotated[
         str | None, option("Run cells on the machines of a Ray cluster: ray, or ray://HOST:PORT.", metavar="WHERE")
     ] = None
@@ -150,12 +176,23 @@ class SweepOptions:
 
     def planned(self) -> SweepPlan:
         """What is to be done; raises ConfigError for anything that is wrong."""
+        from bwbench.base.explain import nearest
+        from bwbench.experiment.config.experiment import MODES
         from bwbench.experiment.plan.assess import ENDED_UNDONE
         from bwbench.running.sweep import Selection, plan_sweep
 
+        if self.mode is not None and self.mode not in MODES:
+            raise ConfigError(
+                f"--mode {self.mode!r} is no mode.{nearest(self.mode, MODES)} Allowed: {', '.join(MODES)}"
+            )
         overrides = [*(self.set_ or []), *([f"mode={self.mode}"] if self.mode is not None else [])]
         retry = retried(self.retry, ENDED_UNDONE)
         selection = Selection.parse(self.only or [], self.shard)
+        if not self.files and not EXPERIMENTS.is_dir():
+            raise ConfigError(
+                f"no FILES are named, and there is no folder {EXPERIMENTS} here, whose files are taken then; name "
+                "experiment files (*.yaml) or folders of them; `bwbench init` writes a first one"
+            )
         return plan_sweep(self.files or [EXPERIMENTS], self.results, overrides, retry, selection, self.order_seed)
 
     def elsewhere(self) -> RayCluster | None:
@@ -174,23 +211,40 @@ class TuneOptions:
     """How learning rates are searched: the options of ``tune``, in the order of its help."""
 
     set_: Annotated[
-        list[str] | None, option("Override a key of the file; repeatable.", "--set", metavar="KEY=VALUE")
+        list[str] | None,
+        option(
+            "Another value for a key, in the words of the file: nodes=8, 'limit.samples=5000'. Repeatable.",
+            "--set",
+            metavar="KEY=VALUE",
+        ),
     ] = None
-    results: Annotated[Path, option("Folder for results; trainings lie in .tuning in it.")] = Path("results")
+    results: Annotated[Path, option("Folder for results; trainings lie in .tuning in it.", metavar="DIR")] = Path(
+        "results"
+    )
     output: Annotated[
         Path | None,
         option(
-            "Table to write; by default the one that FILE names, or experiments/tuning/NAME.yaml.", "--output", "-o"
+            "Table to write; by default the one that FILE names, or experiments/tuning/NAME.yaml.",
+            "--output",
+            "-o",
+            metavar="YAML",
         ),
     ] = None
     seed: Annotated[
-        int, option("First of the seeds of all trainings; none that is reported.", min=0, max=2**32 - 1)
+        int, option("First of the seeds of all trainings; none that is reported.", metavar="N", min=0, max=2**32 - 1)
     ] = TUNING_SEED
     widen: Annotated[
-        int, option("Powers of two to add at both ends of every grid, before it grows by itself.", min=0, max=MAX_WIDEN)
+        int,
+        option(
+            "Powers of two to add at both ends of every grid, before it grows by itself.",
+            metavar="N",
+            min=0,
+            max=MAX_WIDEN,
+        ),
     ] = 0
     retry: Annotated[
-        list[str] | None, option("Run trainings again that ended as failed, timeout or invalid; repeatable.")
+        list[str] | None,
+        option("Run trainings again that ended as failed, timeout or invalid. Repeatable.", metavar="STATUS"),
     ] = None
     dry_run: Annotated[bool, option("Only show what would run, and for how long.", "--dry-run")] = False
     json_: Annotated[bool, option("Print JSON.", "--json")] = False
@@ -206,21 +260,31 @@ def retried(retry: Sequence[str] | None, allowed: Sequence[str], hints: Mapping[
     return wanted
 
 
-def check_folder(folder: Path) -> None:
-    """Raise ConfigError where ``folder`` holds no cell."""
-    from bwbench.records import iter_cells
+def take(folder: Path, *, published: bool = False) -> Taken:
+    """The cells that ``folder`` means. What that is, where published sets are near, is said in one line on stderr.
 
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder; name a results folder or one experiment in it")
-    if next(iter_cells(folder), None) is None:
-        hint = "name a results folder or one experiment in it, or make one with `bwbench run FILE`"
+    Args:
+        published: whether these were asked for.
+
+    Raises ConfigError where there is no cell.
+    """
+    from bwbench.records.own_and_published import taken
+
+    found = taken(folder, published=published)
+    hint = "name a results folder or one experiment in it, or make one with `bwbench run FILE`"
+    if not folder.is_dir() and not found.published:
+        raise ConfigError(f"{folder} is a file; {hint}" if folder.exists() else f"there is no folder {folder}; {hint}")
+    if next(found.cells(), None) is None:
         raise ConfigError(f"{folder} holds no records: no <experiment>/<cell>/cell.json in it; {hint}")
+    if found.note:
+        print(f"note: {found.note}", file=sys.stderr)
+    return found
 
 
 def find_cell(name: str, results: Path) -> Path:
     """Folder of the cell that ``name`` means: a path, or an id (or its start) or slug below ``results``.
 
-    Raises ConfigError where there is none, or more than one.
+    An own run of that name stands before published ones. Raises ConfigError where there is none, or more than one.
     """
     path = Path(name)
     if path.name == "cell.json" and os.path.lexists(path):  # whatever it is: that is said when it is read
@@ -234,14 +298,21 @@ def find_cell(name: str, results: Path) -> Path:
         return found.path
     if not results.is_dir():
         raise ConfigError(f"{name!r} is no cell's folder, and there is no folder {results}; name one with --results")
-    folders = [folder.path for folder in iter_cells(results)]
-    parts = [(folder, *folder.name.rpartition("-")[::2]) for folder in folders]  # <slug>-<id>
-    exact = [folder for folder, slug, cell_id in parts if name in (cell_id, slug, folder.name)]
-    near = exact or [folder for folder, slug, cell_id in parts if cell_id.startswith(name) or slug.startswith(name)]
+    near = _called(name, iter_cells(results))
+    what = "cells"
+    if not near and (near := _called(name, iter_cells(results, published=True))):
+        what = "published cells"
     if not near:
-        raise ConfigError(f"no cell {name!r} below {results}; `bwbench status {results}` lists all {len(folders)}")
+        raise ConfigError(f"no cell {name!r} below {results}; `bwbench status {results}` lists what is there")
     if len(near) > 1:
         listed = "\n  ".join(str(folder) for folder in near[:_SHOWN_MATCHES])
         more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
-        raise ConfigError(f"{name!r} means {len(near)} cells; name one by its id or folder:\n  {listed}{more}")
+        raise ConfigError(f"{name!r} means {len(near)} {what}; name one by its id or folder:\n  {listed}{more}")
     return near[0]
+
+
+def _called(name: str, cells: Iterable[CellFolder]) -> list[Path]:
+    """Folders of the cells of this id, slug or name; where there is none, of those whose id or slug begins so."""
+    parts = [(cell.path, *cell.path.name.rpartition("-")[::2]) for cell in cells]  # <slug>-<id>
+    exact = [folder for folder, slug, cell_id in parts if name in (cell_id, slug, folder.name)]
+    return exact or [folder for folder, slug, cell_id in parts if cell_id.startswith(name) or slug.startswith(name)]

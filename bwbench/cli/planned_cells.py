@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bwbench.base.errors import LaunchError
 from bwbench.base.units import DURATION
+from bwbench.cli.needed_data import data_problems
 from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
 from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.calibration import Stopping
@@ -32,6 +33,8 @@ def print_cells(sweep: SweepPlan) -> None:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
     for text in (*sweep.notes, *doubts(planned), *not_carried(planned, foreseen.estimates)):
         stderr().print(f"note: {text}")
+    for problem in data_problems(item.cell for item in sweep.todo):
+        stderr().print(f"note: not ready to run here: {problem}")
     skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
     left_out = f", {skipped} skipped" if skipped else ""
     count = f"{len(planned)} cell{'s' if len(planned) != 1 else ''}"
@@ -119,6 +122,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
             *(text for text in sweep.notes if text not in sweep.warnings),
             *not_carried(sweep.selected, foreseen.estimates),
         ],
+        "data_problems": [str(problem) for problem in data_problems(item.cell for item in sweep.todo)],
     }
 
 

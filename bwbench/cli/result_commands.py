@@ -16,11 +16,12 @@ import typer
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, RecordError
 from bwbench.cli.clean_text import clean
-from bwbench.cli.options import ResultsFolder, check_folder, find_cell, option
+from bwbench.cli.options import ResultsFolder, WithPublished, find_cell, option, take
 from bwbench.cli.output import plain_table, print_json, say_unreadable, size
 
 if TYPE_CHECKING:
     from bwbench.records import CellFolder
+    from bwbench.records.own_and_published import Taken
     from bwbench.results.analysis.cells import Row
 
 
@@ -40,6 +41,7 @@ _FORMULA = tuple("=+-@|%＝＋－＠")  # what a formula begins with
 def status(
     folder: ResultsFolder,
     *,
+    published: WithPublished = False,
     json: AsJson = False,
     spent: Annotated[
         bool, option("Machine hours, share run whole, error of composed times and of links.", "--spent")
@@ -48,18 +50,18 @@ def status(
     """List the cells of an experiment: done or not, time to target, final metric, and why a cell failed.
 
     Works while they run, from anywhere that sees the folder: a cell that runs shows what is being done, and how far it
-    is.
+    is. Of several experiments, each published set is one line; `bwbench status DIR/published/NAME` lists its cells.
     """
-    check_folder(folder)
+    taken = take(folder, published=published)
 
     from bwbench.cli.cell_table import print_cells, print_cells_as_json, print_spent
 
     if spent:
-        print_spent(folder, as_json=json)
+        print_spent(taken, as_json=json)
     elif json:
-        print_cells_as_json(folder)
+        print_cells_as_json(taken)
     else:
-        print_cells(folder)
+        print_cells(taken)
     return EXIT_OK
 
 
@@ -68,11 +70,14 @@ def show(
         str,
         typer.Argument(metavar="CELL", help="Its folder, its id or the start of it, or its slug.", show_default=False),
     ],
-    results: Annotated[Path, option("Where to look for an id or a slug.")] = Path("results"),
+    results: Annotated[Path, option("Where to look for an id or a slug.", metavar="DIR")] = Path("results"),
     *,
     json: Annotated[bool, option("Print JSON instead of text.", "--json")] = False,
 ) -> int:
-    """Show one cell: its configuration, the link it asked for and got, where its time went, bytes, and its log."""
+    """Show one cell: its configuration, the link it asked for and got, where its time went, bytes, and its log.
+
+    A run of your own is found before a published cell of the same name.
+    """
     from bwbench.cli.cell_text import cell_text, shown
 
     record = shown(find_cell(cell, results))
@@ -86,9 +91,12 @@ def show(
 
 def compare(
     folder: ResultsFolder,
-    baseline: Annotated[str, option("The arm that all others are compared with, e.g. ddp or single.")],
-    by: Annotated[str, option("Dotted key of the configuration whose values stand first.")] = "link.bandwidth",
+    baseline: Annotated[str, option("The arm that all others are compared with, e.g. ddp or single.", metavar="ARM")],
+    by: Annotated[
+        str, option("Dotted key of the configuration whose values stand first.", metavar="KEY")
+    ] = "link.bandwidth",
     *,
+    published: WithPublished = False,
     target: AskedTarget = None,
     json: Annotated[bool, option("Print JSON instead of tables.", "--json")] = False,
 ) -> int:
@@ -97,26 +105,28 @@ def compare(
     Besides: the bandwidth at which two arms are equally fast, and the arms that no other beats in both time and
     accuracy. A target that was not reached gives bounds. Notes on what is left out go to stderr.
     """
-    check_folder(folder)
+    taken = take(folder, published=published)
 
     from bwbench.cli.comparison_text import print_comparison
     from bwbench.results.analysis.cell_arrival import asked_target
 
-    print_comparison(folder, baseline, by, asked_target(target) if target else None, as_json=json)
+    print_comparison(taken.cells(), baseline, by, asked_target(target) if target else None, as_json=json)
     return EXIT_OK
 
 
 def publish(
     folder: ResultsFolder,
     *,
-    to: Annotated[Path | None, option("Results folder for the files.", show_default="beside the records")] = None,
+    to: Annotated[
+        Path | None, option("Folder for the sets.", metavar="DIR", show_default="published in the results folder")
+    ] = None,
     json: AsJson = False,
 ) -> int:
     """Pack the cells of each experiment into one small file, which can be committed and read like the folders.
 
-    results/EXPERIMENT/cells.jsonl.gz holds what tables, figures and reports need: configuration, outcome, link,
-    environment, curve and ledger; not the single steps. Cells that have not ended are left out, and said. Where the
-    file is there already, cells that have no folder any more stay in it.
+    results/published/EXPERIMENT/cells.jsonl.gz holds what tables, figures and reports need: configuration, outcome,
+    link, environment, curve and ledger; not the single steps. Cells that have not ended are left out, and said. Where
+    the file is there already, cells that have no folder any more stay in it.
     """
     from bwbench.results.publish import publish as publish_experiments
 
@@ -143,11 +153,11 @@ def publish(
 
 def merge(
     folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Results folders, or experiments in them.", show_default=False),
+        list[Path], typer.Argument(metavar="DIRS", help="Results folders, or experiments in them.", show_default=False)
     ],
-    into: Annotated[Path, option("Results folder that gets them all; made where it is missing.")],
+    into: Annotated[Path, option("Results folder that gets them all; made where it is missing.", metavar="DIR")],
     *,
+    published: WithPublished = False,
     json: AsJson = False,
 ) -> int:
     """Copy the finished cells of several results folders into one; safe to repeat, and to run again after a crash.
@@ -157,9 +167,13 @@ def merge(
     """
     from bwbench.records.merge import COPIED, REFUSED, SAME
     from bwbench.records.merge import merge as merge_folders
+    from bwbench.records.own_and_published import taken
 
+    for folder in folders:
+        if note := taken(folder, published=published).note:
+            print(f"note: {note}", file=sys.stderr)
     merged = []
-    for one in merge_folders(folders, into):
+    for one in merge_folders(folders, into, published=published):
         merged.append(one)
         if one.why:
             print(f"{one.outcome}: {one.source}: {one.cell}: {one.why}", file=sys.stderr)
@@ -192,60 +206,64 @@ _REPORT_NAMES = {ReportFormat.html: "report.html", ReportFormat.latex: "report.t
 def plot(
     folder: ResultsFolder,
     *,
-    out: Annotated[Path | None, option("Folder for the pictures.", show_default="DIR/figures")] = None,
+    all_: Annotated[
+        bool, option("Every figure at every setting; else the few that answer first, each at one setting.", "--all")
+    ] = False,
+    out: Annotated[Path | None, option("Folder for the pictures.", metavar="DIR", show_default="DIR/figures")] = None,
     figure: Annotated[
-        list[str] | None, option("Draw this figure only; repeatable.", show_default="all that apply")
+        list[str] | None,
+        option(
+            "Draw this figure only, at every setting: 'bwbench list figures'. Repeatable.",
+            metavar="NAME",
+            show_default="those that answer first",
+        ),
     ] = None,
-    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.")] = Width.page,
+    width: Annotated[Width, option("7 in (page) or 3.4 in (column) wide.", metavar="page|column")] = Width.page,
     at: Annotated[
         list[str] | None,
         option(
             "Of figures that stand for one setting each (accuracy-over-time_10Mbps), draw those of this one only; "
             "repeatable: all parts of the name have to be given.",
             metavar="SETTING",
-            show_default="every setting",
+            show_default="one setting; with --all or --figure every one",
         ),
     ] = None,
-    format: Annotated[list[PictureFormat] | None, option("Pictures of this format only.", show_default="both")] = None,
+    format: Annotated[
+        list[PictureFormat] | None, option("Pictures of this format only.", metavar="png|pdf", show_default="both")
+    ] = None,
     folders: Annotated[bool, option("A folder for each experiment even where there is only one.", "--folders")] = False,
+    published: WithPublished = False,
     target: AskedTarget = None,
+    verbose: Annotated[
+        bool, option("Say what is not drawn, and why, and what stands under the pictures.", "--verbose", "-v")
+    ] = False,
 ) -> int:
-    """Draw the figures of an experiment as PNG and PDF, each with a JSON file of its numbers and cells.
+    """Draw the figures that answer what an experiment asks, as PNG and PDF, each with a JSON file of its numbers and
+    cells: time to target by whatever varies, by method, and accuracy over time. --all draws the others too.
 
-    Prints the files written, one a line. What was not drawn, and why, is said on stderr.
+    Prints each file as soon as it is written, one a line; how far it is, and what was left out, on stderr.
     """
-    check_folder(folder)
+    taken = take(folder, published=published)
     from bwbench.base.registry import FIGURES  # entry points: importlib.metadata takes 10 ms
 
     for name in figure or []:
         if name not in FIGURES:
             raise ConfigError(f"--figure: {FIGURES.unknown(name)}")
 
-    from bwbench.results.analysis.cell_arrival import asked_target, at_target
-    from bwbench.results.analysis.results import Reader, read_cells, results_of  # pandas takes a second to import
-    from bwbench.results.figures.album import draw_albums
+    from bwbench.cli.drawing import Wanted, draw
+    from bwbench.results.analysis.cell_arrival import asked_target
     from bwbench.results.figures.style import WIDTHS_IN
 
-    formats = [one.value for one in format or PictureFormat]
-    reader = Reader()
-    cells, refused = read_cells(folder, reader)
-    say_unreadable(refused)
-    drawn = draw_albums(
-        results_of(at_target(cells, asked_target(target) if target else None), reader),
+    draw(
+        taken,
         out or _own_folder(folder, "figures"),
-        figure,
-        WIDTHS_IN[width.value],
-        at or (),
+        Wanted(tuple(figure or ()), tuple(at or ()), everything=all_),
+        asked_target(target) if target else None,
+        width_in=WIDTHS_IN[width.value],
+        formats=[one.value for one in format or PictureFormat],
         folders=folders,
-        formats=formats,
+        verbose=verbose,
     )
-    if not drawn.paths:
-        raise ConfigError("\n  ".join([f"{folder}: there is nothing to draw", *drawn.skipped]))
-    for path in drawn.paths:
-        print(path)
-    sys.stdout.flush()
-    for line in [*drawn.notes, *(f"not drawn: {line}" for line in drawn.skipped)]:
-        print(f"note: {line}", file=sys.stderr)
     return EXIT_OK
 
 
@@ -261,11 +279,14 @@ def _own_folder(folder: Path, name: str) -> Path:
 
 def report(
     folder: ResultsFolder,
-    out: Annotated[Path | None, option("File to write.", show_default="DIR/report.html, .tex or .md")] = None,
+    out: Annotated[
+        Path | None, option("File to write.", metavar="FILE", show_default="DIR/report.html, .tex or .md")
+    ] = None,
     format: Annotated[
-        ReportFormat, option("A page for the browser, or a results section for a paper.")
+        ReportFormat, option("A page for the browser, or a results section for a paper.", metavar="html|latex|markdown")
     ] = ReportFormat.html,
     *,
+    published: WithPublished = False,
     target: AskedTarget = None,
 ) -> int:
     """Write one HTML file to explore the cells in: no server, no network. Or a section for a paper.
@@ -273,7 +294,7 @@ def report(
     The page computes in the browser: filters, a slider for the target, and which algorithm is fastest on a link of
     yours. Prints the file written. The same records make the same bytes.
     """
-    check_folder(folder)
+    taken = take(folder, published=published)
     out = out or folder / _REPORT_NAMES[format]
     if out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / _REPORT_NAMES[format]}")
@@ -285,7 +306,7 @@ def report(
     from bwbench.results.section import write_section
 
     reader = Reader()
-    cells, refused = read_cells(folder, reader)
+    cells, refused = read_cells(taken.cells(), reader)
     say_unreadable(refused)
     if not cells:
         raise ConfigError(f"{folder} holds no cell that can be read; see the notes above")
@@ -310,21 +331,33 @@ def _in_utf_8(name: str) -> str:
 
 def export(
     folder: ResultsFolder,
-    to: Annotated[TableFormat, option("Format of the table; or the program that shows the runs.")],
+    to: Annotated[
+        TableFormat,
+        option(
+            "Format of the table: parquet, csv or json. Or the program that shows the runs: tensorboard or mlflow.",
+            metavar="FORMAT",
+        ),
+    ],
     out: Annotated[
         Path | None,
         option(
             "File to write; of runs the folder.",
+            metavar="FILE",
             show_default="stdout; bwbench-WHAT.parquet for parquet; bwbench-tensorboard, bwbench-mlflow",
         ),
     ] = None,
-    what: Annotated[TableRows, option("What a row is.")] = TableRows.cells,
+    what: Annotated[
+        TableRows, option("What a row is: cells, evaluations, steps or ratios.", metavar="ROWS")
+    ] = TableRows.cells,
     *,
-    baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.")] = None,
+    baseline: Annotated[str | None, option("Arm that `--what ratios` compares all others with.", metavar="ARM")] = None,
+    published: WithPublished = False,
     target: AskedTarget = None,
 ) -> int:
-    """Write one flat table: a row a cell with configuration, outcome, link and provenance; or evaluations, or steps;
-    or ratios to --baseline, as `bwbench compare` has them, taken apart into step time and samples to the target.
+    """Write one flat table: a row a cell, an evaluation, a step, or a ratio to --baseline.
+
+    A cell has configuration, outcome, link and provenance. Ratios are those of `bwbench compare`, taken apart into step
+    time and samples to the target.
 
     Numbers are in SI units, which end the names of their columns. A file is replaced as a whole or not at all.
 
@@ -332,17 +365,18 @@ def export(
     `pip install 'bwbench[tensorboard]'`, or `[mlflow]`.
     """
     if to not in _TABLES:
-        return _export_runs(folder, to.value, out, is_plain=what is TableRows.cells and baseline is None and not target)
-    from bwbench.records import iter_cells, readable
+        is_plain = what is TableRows.cells and baseline is None and not target
+        return _export_runs(take(folder, published=published), to.value, out, is_plain=is_plain)
+    from bwbench.records import readable
     from bwbench.records.files import write_bytes_atomic
     from bwbench.results.analysis.cell_arrival import asked_target, at_target
     from bwbench.results.analysis.export import WHAT
 
-    check_folder(folder)
+    taken = take(folder, published=published)
     asked = asked_target(target) if target else None
     if out is not None and out.is_dir():
         raise ConfigError(f"--out: {out} is a folder; name a file, e.g. {out / f'{what.value}.{to.value}'}")
-    cells, refused = readable(iter_cells(folder))
+    cells, refused = readable(taken.cells())
     rows: list[Row] = []
     if what is TableRows.ratios:
         rows = _ratios(at_target(cells, asked), baseline)
@@ -369,31 +403,30 @@ def export(
     try:
         write_bytes_atomic(out, content, sync=False)
     except OSError as error:
-        raise RecordError(f"{out} cannot be written: {error.strerror or error}") from None
+        raise RecordError(f"--out: {out} cannot be written: {error.strerror or error}; name another file") from None
     print(out)
     return EXIT_OK
 
 
-def _export_runs(folder: Path, tracker: str, out: Path | None, *, is_plain: bool) -> int:
+def _export_runs(found: Taken, tracker: str, out: Path | None, *, is_plain: bool) -> int:
     """Write cells as runs; ``is_plain``: none of the options of tables was given."""
-    from bwbench.records import iter_cells, readable
+    from bwbench.records import readable
     from bwbench.records.files import machine_fault
     from bwbench.results.trackers import TRACKERS, VIEWERS, tracked_runs
 
     if not is_plain:
         said = "--what, --baseline and --target are for tables"
         raise ConfigError(f"--to {tracker} writes every cell with all its curves; {said}")
-    check_folder(folder)
     out = out or Path(f"bwbench-{tracker}")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out: {out} is a file; name a folder")
-    cells, refused = readable(iter_cells(folder))
+    cells, refused = readable(found.cells())
     try:
         number = TRACKERS[tracker](tracked_runs(cells, refused), out)
     except OSError as error:
         raise RecordError(machine_fault(error, out) or f"{out} cannot be written: {error}") from None
     if not number:
-        raise ConfigError(f"{folder}: no cell has begun; there is nothing to export")
+        raise ConfigError("no cell has begun; there is nothing to export")
     say_unreadable(refused)
     print(out)
     print(f"{number} runs; `{VIEWERS[tracker].format(folder=out)}` shows them", file=sys.stderr)
@@ -401,9 +434,8 @@ def _export_runs(folder: Path, tracker: str, out: Path | None, *, is_plain: bool
 
 
 def _ratios(cells: list[CellFolder], baseline: str | None) -> list[Row]:
-    from bwbench.cli.comparison_text import (
-        ratio_rows,  # these two read plans and links: `bwbench --help` can do without
-    )
+    # These two read plans and links: `bwbench --help` can do without.
+    from bwbench.cli.comparison_json import ratio_rows
     from bwbench.results.analysis.comparison import compare_cells
 
     if baseline is None:

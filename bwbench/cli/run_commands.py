@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_TASKS = 1000  # Slurm's usual MaxArraySize is 1001
 
-_File = Annotated[Path, typer.Argument(help="Experiment file (YAML).", show_default=False)]
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (YAML).", show_default=False)]
 
 
 @takes_options(without=("files", "shard", "order_seed", "on", "cells_per_machine"))
@@ -63,7 +63,7 @@ def _sweep(options: SweepOptions) -> int:
 
 @takes_options(
     without=("fail_fast", "notify", "on", "cells_per_machine", "dry_run"),
-    helps={"retry": "Count cells that ended so as to be run; repeatable, or a|b."},
+    helps={"retry": "Count cells that ended so as to be run; several as 'failed|timeout'. Repeatable."},
 )
 def plan(*, options: SweepOptions, json_: Annotated[bool, option("Print JSON.", "--json")] = False) -> int:
     """Show the cells of experiments: what is done, why each other one will run, bytes a step, predicted time.
@@ -96,7 +96,7 @@ def tune(*, file: _File, options: TuneOptions) -> int:
 def launch_script(
     *,
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Experiment files, or folders.", show_default=False)
+        list[Path], typer.Argument(metavar="FILES", help="Experiment files, or folders.", show_default=False)
     ],
     slurm: Annotated[bool, option("For Slurm: a batch file for sbatch.", "--slurm")] = False,
     array: Annotated[
@@ -106,19 +106,21 @@ def launch_script(
 ) -> int:
     """Print a shell file that runs experiments on other machines; nothing is started.
 
-    For launcher: external, one torchrun a cell on every host, or with --slurm one srun: bwbench launch-script
-    train.yaml > train.sh. For launcher: local, with --slurm, an array job each of whose tasks runs its share of the
-    cells on a machine of its own: bwbench launch-script --slurm --array 8 experiments > sweep.sh.
+    For launcher: external, one torchrun a cell on every host, or with --slurm one srun. For launcher: local, with
+    --slurm, an array job each of whose tasks runs its share of the cells on a machine of its own.
     """
     from bwbench.running.sweep.sweep_plan import experiment_files, load_experiments
 
     experiments = load_experiments(experiment_files(files))
     launchers = {point.config.launcher for experiment in experiments for point in experiment.points}
     if len(launchers) > 1:
-        raise ConfigError(f"launch-script: launcher is {' and '.join(sorted(launchers))} here; one at a time")
+        raise ConfigError(
+            f"launch-script: launcher is {' and '.join(sorted(launchers))} in these files; name those of one launcher"
+        )
     if launchers == {"ssh"}:
         raise ConfigError(
-            "launch-script: 'bwbench run' starts cells with launcher: ssh; 'external' leaves it to a file"
+            "launch-script: 'bwbench run' starts cells with launcher: ssh by itself. Write 'launcher: external' for a "
+            "file that you start on the hosts"
         )
     if launchers == {"external"}:
         if array > 1:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError
-from bwbench.cli.options import option
+from bwbench.cli.options import WithPublished, option
 from bwbench.cli.output import print_json
 
 
@@ -18,10 +18,11 @@ def verify(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...", help="Results folders, experiments in them, cells, or published sets.", show_default=False
+            metavar="DIRS", help="Results folders, experiments in them, cells, or published sets.", show_default=False
         ),
     ],
     *,
+    published: WithPublished = False,
     json: Annotated[bool, option("Print JSON instead of lines.", "--json")] = False,
 ) -> int:
     """Check records: their form, ids and checksums, and whether times, bytes and samples can be true.
@@ -29,14 +30,18 @@ def verify(
     A line for each finding, and what could not be checked on stderr; exit status 1 where something was found. Records
     of earlier versions have no checksums. Whether a link does what was asked is another thing: bwbench link verify.
     """
+    from bwbench.records.own_and_published import taken
     from bwbench.results.verify import Verified
     from bwbench.results.verify import verify as verify_folder
 
     done: list[Verified] = []
     for folder in folders:
         if not folder.is_dir() and not folder.parent.is_dir():
-            raise ConfigError(f"{folder} is not a folder; name a results folder, an experiment or a cell")
-        for one in verify_folder(folder):
+            raise ConfigError(f"there is no folder {folder}; name a results folder, an experiment or a cell")
+        meant = taken(folder, published=published)
+        if meant.note:
+            print(f"note: {meant.note}", file=sys.stderr)
+        for one in verify_folder(meant):
             done.append(one)
             for finding in one.findings if not json else ():
                 print(f"{one.path}: {finding.check}: {finding.text}")

@@ -8,7 +8,7 @@ import sys
 from typing import Annotated
 
 from bwbench.base.errors import EXIT_OK
-from bwbench.cli.options import ResultsFolder, check_folder, option
+from bwbench.cli.options import ResultsFolder, option, take
 
 PORT = 8765
 LOWEST_PRIORITY = 19  # cells are timed beside it
@@ -25,13 +25,11 @@ def watch(
 
     Prints its address, and serves it until Ctrl-C: on loopback, to be read only. From another machine look at it with
     `ssh -L 8765:127.0.0.1:8765 HOST`. It survives a sweep that is killed, a cell that fails, a record that is broken.
-
-    Examples: bwbench watch results/wifi_10mbps, bwbench watch results --port 0
     """
-    check_folder(folder)
+    found = take(folder)
     from bwbench.results.page.watch import open_server  # pandas takes a second to import
 
-    with open_server(folder, port) as server:
+    with open_server(folder, port, published=found.published) as server:
         os.nice(LOWEST_PRIORITY)
         print(server.url, flush=True)
         print("Ctrl-C ends it", file=sys.stderr, flush=True)

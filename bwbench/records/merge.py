@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,18 @@ from bwbench.records.files import (
     write_record,
 )
 from bwbench.records.lock import CLAIM, claim_of, lock_file, locked
-from bwbench.records.packed import PACKED, PackedExperiment, PackedFiles, dump, id_of, read_packed, write_packed
+from bwbench.records.own_and_published import taken
+from bwbench.records.packed import (
+    PACKED,
+    PackedExperiment,
+    PackedFiles,
+    dump,
+    find_packed,
+    id_of,
+    published_beside,
+    read_packed,
+    write_packed,
+)
 from bwbench.records.schema import CellRecord, PlanRecord
 from bwbench.records.store import CellFolder
 
@@ -60,16 +71,19 @@ class Merged:
     why: str = ""
 
 
-def merge(sources: list[Path], into: Path) -> Iterator[Merged]:
+def merge(sources: list[Path], into: Path, *, published: bool = False) -> Iterator[Merged]:
     """Copy every finished cell of ``sources`` below ``into``, made where it is missing; yields what became of each.
 
     Args:
         sources: results folders, or single experiments in them; the first one counts more where all else is equal.
+        published: take their published sets as well, which are taken anyway of a source that holds nothing else; they
+            come below ``published/`` there too.
 
     Raises ConfigError where a source is no folder, lies in ``into`` or holds it, or where another merge is at it;
     RecordError where the disk is full or not writable: run it again then, it goes on.
     """
-    _check(sources, into)
+    sets = {source: _sets_of(source, published=published) for source in sources}
+    _check(sets, into)
     try:
         into.mkdir(parents=True, exist_ok=True)
         with open(lock_file(into / _LOCK), "rb") as lock:
@@ -78,26 +92,32 @@ def merge(sources: list[Path], into: Path) -> Iterator[Merged]:
             except BlockingIOError:
                 raise ConfigError(f"another merge into {into} is running; wait for it") from None
             for source in sources:
-                yield from _merge_source(source, into)
+                yield from _merge_source(source, into, sets[source])
     except OSError as error:
         raise RecordError(f"{error.filename or into}: {error.strerror or error}; run it again, it goes on") from None
 
 
-def _check(sources: list[Path], into: Path) -> None:
+def _sets_of(source: Path, *, published: bool) -> tuple[Path, ...]:
+    """The published sets that are taken of a source beside its own cells."""
+    found = taken(source.resolve(), published=published)
+    return found.sets if found.published else ()
+
+
+def _check(sources: Mapping[Path, Collection[Path]], into: Path) -> None:
     if into.exists() and not into.is_dir():
-        raise ConfigError(f"--into: {into} is not a folder")
+        raise ConfigError(f"--into: {into} is a file; name a folder, which is made where it is missing")
     if (into / "cell.json").exists() or _is_experiment(into):
         raise ConfigError(f"--into: {into} is a cell or an experiment; name the results folder that shall hold it")
-    for source in sources:
-        if not source.is_dir():
-            raise ConfigError(f"{source} is not a folder; name a results folder or one experiment in it")
+    for source, sets in sources.items():
+        if not source.is_dir() and not sets:
+            raise ConfigError(f"there is no folder {source}; name a results folder or one experiment in it")
         if (source / "cell.json").exists():
             raise ConfigError(f"{source} is a single cell; name the experiment or the results folder that holds it")
         here, there = source.resolve(), into.resolve()
         if here == there or here in there.parents or there in here.parents:
             raise ConfigError(f"{source} and --into {into} are the same folder, or one lies in the other")
-        if next(_cells(source), None) is None and not _packed_below(source):
-            raise ConfigError(f"{source} holds no records: no <experiment>/<cell>/cell.json in it")
+        if next(_cells(source), None) is None and not _packed_below(source) and not sets:
+            raise ConfigError(f"{source} holds no records: no <experiment>/<cell>/cell.json in it; name another one")
 
 
 def _is_experiment(folder: Path) -> bool:
@@ -108,8 +128,9 @@ def _is_experiment(folder: Path) -> bool:
     )
 
 
-def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
-    top = source.resolve().parent if _is_experiment(source) else source.resolve()
+def _merge_source(source: Path, into: Path, sets: Collection[Path]) -> Iterator[Merged]:
+    is_one = _is_experiment(source) or published_beside(source.resolve()) in sets
+    top = source.resolve().parent if is_one else source.resolve()
     for path in _cells(source.resolve()):
         parent = into / path.parent.relative_to(top)
         try:
@@ -122,7 +143,7 @@ def _merge_source(source: Path, into: Path) -> Iterator[Merged]:
             )
         except RecordError as error:  # of the cell that is there already
             yield Merged(source, path.name, SKIPPED, f"the same cell in the target is broken: {error}")
-    for experiment in _packed_below(source.resolve()):
+    for experiment in (*_packed_below(source.resolve()), *sets):
         yield from _merge_packed(source, experiment, into / experiment.relative_to(top))
     for plan in sorted({path.parent / "plan.json" for path in _cells(source.resolve())}):
         try:
@@ -175,9 +196,8 @@ def _merge_cell(source: Path, path: Path, parent: Path) -> Merged:
 
 def _beside_published(source: Path, path: Path, parent: Path) -> Merged:
     """Copy a cell that has no folder there yet, unless a better result of it is published there."""
-    packed = read_packed(parent)
-    found = packed.find(path.name) if packed is not None else None
-    mine, published = CellFolder(path), CellFolder(parent / found[0], found[1]) if found is not None else None
+    found = find_packed(parent / path.name)
+    mine, published = CellFolder(path), CellFolder(*found) if found is not None else None
     if published is not None and _rank_of(published) > _rank_of(mine):
         _copy(path, _aside(path, parent))
         about = f"{_words_of(mine)} here, {_words_of(published)} published there"

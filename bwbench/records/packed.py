@@ -1,4 +1,4 @@
-"""Published records: all cells of an experiment in one small file, ``results/<experiment>/cells.jsonl.gz``.
+"""Published records: a set for each experiment, ``results/published/<experiment>/cells.jsonl.gz``, with all its cells.
 
 The first line says what follows, and holds what cells have in common; then there is one line a cell, by name. Equal
 records give equal bytes. docs/results-format.md describes the format.
@@ -26,6 +26,7 @@ from bwbench.records.schema import Digest, PublishedHead, PublishedPlan, Publish
 from bwbench.records.schema.record import R, refusal
 
 PACKED = "cells.jsonl.gz"
+PUBLISHED = "published"  # the folder of the sets in a results folder, apart from what was run there
 MOST_BYTES = 256 << 20  # unpacked: some hundred thousand cells; what unpacks to more would fill the memory
 _COLUMNS = "columns"
 LEAST_CHARACTERS = 120  # of a part that is worth a reference
@@ -96,11 +97,22 @@ def read_packed(experiment_folder: Path) -> PackedExperiment | None:
     return _read(path, found.st_mtime_ns, found.st_size)
 
 
+def published_beside(experiment_folder: Path) -> Path:
+    """Where the published set of an experiment lies whose own runs are in ``experiment_folder``."""
+    folder = Path(os.path.abspath(experiment_folder)) if experiment_folder.name in ("", "..") else experiment_folder
+    return folder.parent / PUBLISHED / folder.name
+
+
 def find_packed(cell_folder: Path) -> tuple[Path, PackedFiles] | None:
-    """The published cell whose folder is or would be there, and that folder by its published name."""
-    packed = read_packed(cell_folder.parent)
-    found = packed.find(cell_folder.name) if packed is not None else None
-    return None if found is None else (cell_folder.with_name(found[0]), found[1])
+    """The published cell whose folder is or would be there, and that folder by its published name.
+
+    Looked for in a published file in the experiment's own folder, then in the set beside it.
+    """
+    for experiment in (cell_folder.parent, published_beside(cell_folder.parent)):
+        packed = read_packed(experiment)
+        if packed is not None and (found := packed.find(cell_folder.name)) is not None:
+            return experiment / found[0], found[1]
+    return None
 
 
 def write_packed(

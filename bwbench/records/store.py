@@ -1,7 +1,7 @@
 """The result folder: where each file of a cell lies, and what has been recorded so far.
 
-``<root>/<experiment>/<slug>-<id>/{cell.json, attempt-N/…, status.json}``, or packed into one published file of the
-experiment; docs/results-format.md describes every file.
+``<root>/<experiment>/<slug>-<id>/{cell.json, attempt-N/…, status.json}``, or packed into the published set of the
+experiment, ``<root>/published/<experiment>/cells.jsonl.gz``; docs/results-format.md describes every file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bwbench.base.plain_data import Json, JsonObject, leaves, mapping_at
 from bwbench.base.step_time import recorded_step_times
 from bwbench.records.cell_identity import QUEUE_BEFORE, id_problem
 from bwbench.records.files import REMEDIES, leads_out, read_events, read_json, read_record, read_tail
-from bwbench.records.packed import PACKED, PackedFiles, find_packed, id_of, read_packed
+from bwbench.records.packed import PACKED, PUBLISHED, PackedFiles, find_packed, id_of, published_beside, read_packed
 from bwbench.records.schema import CellRecord, Composed, Digest, Environment, Event, LinkRecord, Status
 from bwbench.records.schema.record import R
 
@@ -314,31 +314,51 @@ def cell_at(path: Path) -> CellFolder:
     return CellFolder(path) if found is None else CellFolder(*found)
 
 
-def iter_cells(folder: Path) -> Iterator[CellFolder]:
-    """Every cell below ``folder``: a results root, one experiment in it, or one cell. Sorted by path.
+def iter_cells(folder: Path, *, published: bool = False) -> Iterator[CellFolder]:
+    """Every cell below ``folder``: a results root, one experiment in it, or one cell. Sorted by experiment and name.
 
     Where a cell has a folder and is published too, the folder counts as soon as it holds a result.
 
+    Args:
+        published: also the cells of the published sets that lie beside the runs of that root or experiment. A folder
+            of such sets, or one of them, is itself a root or an experiment, and needs no asking.
+
     Raises RecordError where ``folder`` does not exist, PackedRecordsError where a published file is broken.
     """
+    beside = published_beside(folder) if published else None
+    if beside is not None and not (beside / PACKED).is_file():
+        beside = None
     if not folder.is_dir():
         if (found := cell_at(folder)).is_packed:
             yield found
-            return
-        raise RecordError(f"no such folder: {folder}")
+        elif beside is not None:
+            yield from cells_of_experiment(folder, beside)
+        else:
+            raise RecordError(f"there is no folder {folder}; name a results folder, an experiment or a cell")
+        return
     if os.path.lexists(folder / "cell.json"):
         yield cell_at(folder)
         return
-    if os.path.isfile(folder / PACKED):
-        yield from _cells_of_experiment(folder)
+    if beside is not None or os.path.isfile(folder / PACKED):
+        yield from cells_of_experiment(folder, beside)
         return
-    for child in sorted(
-        entry.path for entry in os.scandir(folder) if _is_dir(entry) and not entry.name.startswith(".")
-    ):
-        if os.path.lexists(os.path.join(child, "cell.json")):
-            yield CellFolder(Path(child))
-        elif not _ATTEMPT.fullmatch(os.path.basename(child)):
-            yield from _cells_of_experiment(Path(child))
+    children = {entry.name for entry in os.scandir(folder) if _is_dir(entry) and not entry.name.startswith(".")}
+    for name in sorted(children | set(published_sets(folder) if published else ())):
+        if os.path.lexists(folder / name / "cell.json"):
+            yield CellFolder(folder / name)
+        elif not _ATTEMPT.fullmatch(name):
+            yield from cells_of_experiment(folder / name, folder / PUBLISHED / name if published else None)
+
+
+def published_sets(folder: Path) -> list[str]:
+    """Names of the published sets that lie beside the runs of a results root, or of one experiment; sorted."""
+    beside = published_beside(folder)
+    if os.path.isfile(beside / PACKED):
+        return [beside.name]
+    with contextlib.suppress(OSError):
+        found = sorted(entry.name for entry in os.scandir(folder / PUBLISHED) if _is_dir(entry))
+        return [name for name in found if os.path.isfile(folder / PUBLISHED / name / PACKED)]
+    return []
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
@@ -349,19 +369,24 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _cells_of_experiment(folder: Path) -> Iterator[CellFolder]:
-    cells = {
-        entry.name: CellFolder(Path(entry.path))
-        for entry in os.scandir(folder)
-        if _is_dir(entry) and os.path.lexists(f"{entry.path}/cell.json")
-    }
-    if (packed := read_packed(folder)) is not None:
+def cells_of_experiment(folder: Path, beside: Path | None = None) -> Iterator[CellFolder]:
+    """The cells of one experiment: in folders, in a published file among them, and in the published set ``beside``."""
+    cells = {}
+    with contextlib.suppress(FileNotFoundError):  # all of it is published
+        cells = {
+            entry.name: CellFolder(Path(entry.path))
+            for entry in os.scandir(folder)
+            if _is_dir(entry) and os.path.lexists(f"{entry.path}/cell.json")
+        }
+    for place in filter(None, (folder, beside)):
+        if (packed := read_packed(place)) is None:
+            continue
         names = {id_of(name): name for name in cells}
         for packed_name, files in packed.cells():
             name = names.get(id_of(packed_name))
-            if name is not None and os.path.lexists(folder / name / "status.json"):
+            if name is not None and (cells[name].is_packed or os.path.lexists(folder / name / "status.json")):
                 continue
             cells.pop(name or "", None)
-            cells[packed_name] = CellFolder(folder / packed_name, files)
+            cells[packed_name] = CellFolder(place / packed_name, files)
     for name in sorted(cells):
         yield cells.pop(name)  # what has been looked at need not stay in memory

@@ -10,10 +10,20 @@ from pathlib import Path, PurePath
 from bwbench.base.errors import ConfigError, PackedRecordsError, RecordError
 from bwbench.records import CellFolder, iter_cells, read_record
 from bwbench.records.checksums import SEAL, seal
+from bwbench.records.files import leads_out
 from bwbench.records.lock import locked
-from bwbench.records.packed import PACKED, PackedFiles, columns_of, read_packed, write_packed
+from bwbench.records.packed import (
+    PACKED,
+    PUBLISHED,
+    PackedFiles,
+    columns_of,
+    published_beside,
+    read_packed,
+    write_packed,
+)
 from bwbench.records.schema import Json, JsonObject, PlanRecord, PublishedPlan
 from bwbench.records.schema.record import refused_name
+from bwbench.records.store import cells_of_experiment
 from bwbench.results.analysis.cells import state_of
 from bwbench.results.analysis.crossover import gradient_bytes_of
 from bwbench.results.analysis.spent import runs_of
@@ -112,10 +122,11 @@ class Published:
 
 
 def publish(folder: Path, out: Path | None = None) -> Iterator[Published]:
-    """Write the published file of every experiment in ``folder``: a results folder, or one experiment.
+    """Write the published set of every experiment in ``folder``: a results folder, or one experiment.
 
     Args:
-        out: results folder for the files; by default each lies in its experiment.
+        out: folder for the sets, a folder in it each; by default ``published/`` in the results folder. A set that lies
+            elsewhere already, in the experiment's own folder or as ``folder`` itself, is written where it is.
 
     Raises ConfigError where there is nothing to publish, RecordError where a file cannot be read or written.
     """
@@ -125,7 +136,7 @@ def publish(folder: Path, out: Path | None = None) -> Iterator[Published]:
         raise ConfigError(f"{folder} holds no records: no <experiment>/<cell>/cell.json in it; {hint}")
     for experiment in experiments:
         try:
-            target = experiment if out is None else out / experiment.name
+            target = _place_of(experiment) if out is None else out / experiment.name
             with locked(target):
                 yield _publish(experiment, target)
         except OSError as error:
@@ -134,22 +145,34 @@ def publish(folder: Path, out: Path | None = None) -> Iterator[Published]:
 
 def _experiments(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder; name a results folder or one experiment in it")
+        raise ConfigError(f"there is no folder {folder}; name a results folder or one experiment in it")
     if (folder / "cell.json").is_file():
         raise ConfigError(f"{folder} is a single cell; name the experiment that it belongs to: {folder.parent}")
     children = sorted(
-        Path(entry.path) for entry in os.scandir(folder) if os.path.isdir(entry.path) and entry.name[0] != "."
+        Path(entry.path)
+        for entry in os.scandir(folder)
+        if os.path.isdir(entry.path) and entry.name[0] != "." and entry.name != PUBLISHED
     )
     if (folder / PACKED).is_file() or any((child / "cell.json").is_file() for child in children):
         return [folder.resolve()]
     return [child for child in children if next(iter_cells(child), None) is not None]
 
 
+def _place_of(experiment: Path) -> Path:
+    """The folder of an experiment's published set. Raises ConfigError where a link leads there from elsewhere."""
+    if (experiment / PACKED).is_file():
+        return experiment
+    place = published_beside(experiment)
+    if any(os.path.lexists(part) and leads_out(part, experiment.parent) for part in (place.parent, place)):
+        raise ConfigError(f"{place} is a link out of {experiment.parent}; remove it, or name a folder with --to")
+    return place
+
+
 def _publish(experiment: Path, target: Path) -> Published:
     entries, left_out, name, undone = {}, [], experiment.name, 0
     convergence: set[str] = set()
     cells = []
-    for cell in iter_cells(experiment):
+    for cell in cells_of_experiment(experiment, target):  # with those of the set that have no folder any more
         try:
             if cell.problem is None and cell.status is None:
                 left_out.append(f"{cell.path.name}: {state_of(cell)}")
@@ -169,13 +192,13 @@ def _publish(experiment: Path, target: Path) -> Published:
         cells.append(cell.cell)
     if not entries:
         raise ConfigError(f"{experiment}: none of its cells has ended; there is nothing to publish")
-    before = read_packed(experiment)
+    before = read_packed(target) or read_packed(experiment)
     about = None
     try:
         if (plan := read_record(PlanRecord, experiment / "plan.json")) is not None:
             about = PublishedPlan(experiment=plan.experiment, order=plan.order)
     except RecordError as error:
         left_out.append(str(error))
-    runs = runs_of(experiment, convergence, cells)
+    runs = runs_of((target, experiment), convergence, cells)
     path = write_packed(target, name, entries, runs, about or (before.plan if before else None))
     return Published(name, path, len(entries), undone, path.stat().st_size, left_out)

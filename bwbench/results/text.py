@@ -8,6 +8,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bwbench.base.units import BANDWIDTH
 
@@ -54,6 +55,22 @@ def span(low: str, high: str) -> str:
     low_number, _, low_unit = low.partition(" ")
     _, _, high_unit = high.partition(" ")
     return f"{low_number if low_unit == high_unit else low} to {high}"
+
+
+class TimeUnit(NamedTuple):
+    """The unit of a time axis, or of a time and its interval."""
+
+    symbol: str
+    seconds: float
+
+
+def time_unit(longest_s: float) -> TimeUnit:
+    """The unit in which ``longest_s`` is neither tiny nor a long number."""
+    if longest_s < 0.1:
+        return TimeUnit("ms", 1e-3)
+    if longest_s <= 600.0:
+        return TimeUnit("s", 1.0)
+    return TimeUnit("min", 60.0) if longest_s <= 6 * 3600.0 else TimeUnit("h", 3600.0)
 
 
 def _plain(value: float, digits: int) -> str:
@@ -171,6 +188,11 @@ def joined(phrases: Sequence[Phrase], separator: str = ", ", last: str | None = 
     return tuple(pieces)
 
 
+def plain(text: Phrase) -> str:
+    """A phrase as plain text, for terminals and messages."""
+    return "".join(piece if isinstance(piece, str) else piece.text for piece in text)
+
+
 class Writer(ABC):
     """Turns phrases into the text of one format."""
 
@@ -184,7 +206,7 @@ class MarkdownWriter(Writer):
 
     def write(self, text: Phrase) -> str:
         """The phrase, escaped for Markdown."""
-        return markdown("".join(piece if isinstance(piece, str) else piece.text for piece in text))
+        return markdown(plain(text))
 
 
 class LatexWriter(Writer):

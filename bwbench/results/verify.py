@@ -15,7 +15,8 @@ from bwbench.base.errors import ConfigError, ForeignCellError, PackedRecordsErro
 from bwbench.records import CellFolder, iter_cells
 from bwbench.records.cell_identity import unchecked_id
 from bwbench.records.checksums import SEAL, changed, seal
-from bwbench.records.packed import PACKED, PackedFiles
+from bwbench.records.own_and_published import Taken
+from bwbench.records.packed import PACKED, PUBLISHED, PackedFiles
 from bwbench.records.store import OF_ATTEMPTS
 from bwbench.results.analysis.plausibility import capacity_of, doubts
 from bwbench.results.analysis.trial import EventsByRank
@@ -54,13 +55,13 @@ class Verified:
     unchecked: tuple[RecordFinding, ...]
 
 
-def verify(folder: Path) -> Iterator[Verified]:
-    """Look at every cell in ``folder``: a results folder, an experiment, or a cell; hidden ones included.
+def verify(taken: Taken) -> Iterator[Verified]:
+    """Look at every cell that is taken of a results folder, an experiment, or a cell; hidden ones included.
 
     Raises ConfigError where there is none.
     """
-    found, seen = False, dict[str, Path]()
-    for place in _places(folder):
+    found, seen, folder = False, dict[str, Path](), taken.folder
+    for place in _places(taken):
         for one in _verified_in(place, seen):
             found = True
             yield one
@@ -69,11 +70,19 @@ def verify(folder: Path) -> Iterator[Verified]:
         raise ConfigError(f"{folder} holds no records: no <experiment>/<cell>/cell.json in it; {hint}")
 
 
-def _places(folder: Path) -> list[Path]:
+def _places(taken: Taken) -> list[Path]:
     """One by one, so that one broken published file hides no other; with the folders of cells that serve others."""
-    if not folder.is_dir() or os.path.lexists(folder / "cell.json"):
+    folder, sets = taken.folder, taken.sets if taken.published else ()
+    if not folder.is_dir():
+        return list(sets) or [folder]
+    return [*_own_places(folder), *sets]
+
+
+def _own_places(folder: Path) -> list[Path]:
+    if os.path.lexists(folder / "cell.json"):
         return [folder]
-    inner = sorted(child for child in folder.iterdir() if child.is_dir() and child.name[0] != ".")
+    inner = [child for child in sorted(folder.iterdir()) if child.is_dir() and child.name[0] != "."]
+    inner = [child for child in inner if child.name != PUBLISHED]
     holds_cells = (folder / PACKED).exists() or any(os.path.lexists(child / "cell.json") for child in inner)
     shown = [folder] if holds_cells else inner
     return [

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bwbench.base.errors import EXIT_OK, BwbenchError
+from bwbench.results.text import plain
 from paper.program.build import build_paper, load_outline
 from paper.program.claim import COMPARISONS, Claim, Value, load_claims
-from paper.program.claim_words import about, full_text, judge, plain
+from paper.program.claim_words import about, full_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
+from paper.program.pages import write_pages
 from paper.program.standing import PUBLISHED, load_published, standings, table
 
 _DIRECTIONS = {
@@ -27,16 +29,22 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 2 where claims and records do not agree, 3 where pandoc or LaTeX fail."""
     parser = argparse.ArgumentParser(prog="python -m paper.program", description=__doc__)
     parser.add_argument("--source", type=Path, default=Path("paper"), help="folder of the prose (paper)")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the records (results)")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results/published"), help="folder of the records (results/published)"
+    )
     parser.add_argument("--out", type=Path, default=Path("paper/build"), help="folder for what is built (paper/build)")
     parser.add_argument("--strict", action="store_true", help="a section without records is an error")
     parser.add_argument("--no-pdf", action="store_true", help="stop before LaTeX runs")
     parser.add_argument("--claims", action="store_true", help="print every claim, its value and what may be declared")
     parser.add_argument("--standing", action="store_true", help="print which published numbers stand, as Markdown")
+    parser.add_argument("--pages", action="store_true", help="write what README.md and docs/findings.md say of records")
     options = parser.parse_args(arguments)
     try:
         if options.standing:
             print(standing_table(options.source, options.results))
+            return EXIT_OK
+        if options.pages:
+            print("\n".join(map(str, write_pages(Path(), Records(options.results)))))
             return EXIT_OK
         if options.claims:
             print("\n".join(claim_lines(options.source, options.results)))

@@ -6,8 +6,9 @@ And what has to be said where the number does not support the claim.
 from __future__ import annotations
 
 from bwbench.base.units import MEMORY
+from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.figures.captions import seconds
-from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, significant, span
+from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, plain, significant, span
 from paper.program.claim import COMPARISONS, Claim, Value
 
 _POINTS = 100.0
@@ -95,7 +96,7 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
     full, basis = full_text(claim, value), basis_text(claim, value)
     if claim.kind == "difference":
         if value.side == 0:
-            return phrase(f"cannot be told from {over} in its final metric: ", full)
+            return phrase(_untold(value, over), " in its final metric: ", full)
         return phrase(f"ends {'higher' if value.side > 0 else 'lower'} than {over}: ", full)
     if claim.kind == "crossover":
         return _crossover_verdict(claim, value, over)
@@ -106,29 +107,31 @@ def verdict_text(claim: Claim, value: Value) -> Phrase:
             return phrase(ahead, f" times as fast as {others[0]} ", basis)
         names = " and ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
         count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), _how(value))
+        if value.num == 1:
+            return phrase(f"{first} has the shortest time, before {names}, but {ONE_REPEAT} (", count, ")")
         return phrase(f"{first} has the shortest mean time, and cannot be told from {names} (", count, ")")
     if claim.of != "time":
         if claim.of == "step time":
             return _step_verdict(claim, value, over)
         what = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}.get(claim.of, "")
         if value.side == 0:
-            return phrase(f"cannot be told from {over} in the {what} it needs: ratio ", full)
+            return phrase(_untold(value, over), f" in the {what} it needs: ratio ", full)
         return phrase(f"needs {'fewer' if value.side > 0 else 'more'} {what} than {over}: ratio ", full)
     if value.side == 0:
-        return phrase(f"cannot be told from {over} in time to target: ratio ", full)
+        return phrase(_untold(value, over), " in time to target: ratio ", full)
     return phrase("is ", bare_text(claim, value), f" times as fast as {over} ", basis)
+
+
+def _untold(value: Value, over: str) -> str:
+    """What an interval that holds "no difference" says; of one repeat, which has none, nothing is said."""
+    return f"cannot be told from {over}" if value.num > 1 else f"may differ from {over} by chance ({ONE_REPEAT})"
 
 
 def _step_verdict(claim: Claim, value: Value, over: str) -> Phrase:
     full, basis = full_text(claim, value), basis_text(claim, value)
     if value.side == 0:
-        return phrase(f"cannot be told from {over} in the time of a step: ratio ", full)
+        return phrase(_untold(value, over), " in the time of a step: ratio ", full)
     return phrase("makes steps ", bare_text(claim, value), f" times as fast as {over} ", basis)
-
-
-def plain(text: Phrase) -> str:
-    """A phrase as plain text, for messages."""
-    return "".join(piece if isinstance(piece, str) else piece.text for piece in text)
 
 
 def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:

@@ -61,7 +61,7 @@ class Records:
     @cached_property
     def _spent(self) -> tuple[list[Spent], Spent]:
         try:
-            return spent(self.root)
+            return spent(self.folders)
         except RecordError:
             return [], Spent("all")
 

@@ -10,8 +10,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from bwbench.base.errors import ConfigError, Problem
+from bwbench.results.text import plain
 from paper.program.claim import COMPARISONS, Claim, Value
-from paper.program.claim_words import about, full_text, plain
+from paper.program.claim_words import about, full_text
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fixtures_records import Study, write_study
 from pytest import approx
 
-from bwbench.results.page.render import scripts
+from bwbench.records import iter_cells
+from bwbench.results.analysis.answer import answer_phrase, answers
+from bwbench.results.page.payload import build_payload
+from bwbench.results.page.render import render_page, scripts
+from bwbench.results.text import plain, significant
 
 pytestmark = pytest.mark.timeout(600)
-SCRIPTS = ("words.js", "student.js", "statistics.js", "isotonic.js", "arrivals.js", "recommend.js")
+SCRIPTS = ("words.js", "student.js", "statistics.js", "isotonic.js", "arrivals.js", "recommend.js", "answer.js")
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +108,44 @@ def test_the_nearest_round_trip_is_by_ratio(javascript):
     assert javascript.evaluate("nearestRtt([0.001, 0.01, 0.1], 0.02)") == 0.01
     assert javascript.evaluate("nearestRtt([0.005], 0)") == 0.005
     assert javascript.evaluate("nearestRtt([null], 0.01)") is None
+
+
+STUDIES = (
+    Study("sweep", bandwidths_mbps=(1.0, 3.0, 10.0, 100.0), medium="switched"),
+    Study("sweep", bandwidths_mbps=(1.0, 10.0), repeats=1),
+    Study("sweep", bandwidths_mbps=(1.0, 10.0), limit_s=14.0, samples_scale=3000.0),
+    Study("sweep", bandwidths_mbps=(1.0, 10.0), step_time_s=0.005, arms=("ring", "ddp", "no-communication", "single")),
+    Study("sweep", bandwidths_mbps=(None,), arms=("ring", "ddp", "threshold")),
+)
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=range(len(STUDIES)))
+def test_the_page_says_the_answer_of_the_tables(chromium, tmp_path, study):
+    """Word for word, at every link that was measured."""
+    write_study(tmp_path, study)
+    cells = list(iter_cells(tmp_path))
+    file = tmp_path / "report.html"
+    file.write_text(render_page(build_payload(cells, "x")), encoding="utf-8")
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector("body[data-drawn]", state="attached")
+    said = """bandwidth => {
+      const rtt = rttsOf(state.group)[0] ?? null, points = pointsOf(chosenCells(rtt), state.target);
+      const sentences = sentencesOf(ranking(points, bandwidth).rows, rtt);
+      return sentences.map((pieces) => pieces.map((piece) => piece.strong ?? piece).join("")).join(" ");
+    }"""
+    found = answers(cells)
+    assert len(found) == len(study.bandwidths_mbps)
+    for answer in found:
+        assert page.evaluate(said, answer.bandwidth_bps or 1e7) == plain(answer_phrase(answer))
+    context.close()
+
+
+def test_numbers_read_alike(javascript):
+    values = [0.0, 0.05, 0.996, 0.9949, 1.0, 1.004, 9.96, 10.4, 99.6, 147.0, 1204.3, 3e-7, 2.25]
+    for digits in (2, 3):
+        found = javascript.evaluate(
+            "([values, digits]) => values.map((one) => significant(one, digits, 1))", [values, digits]
+        )
+        assert found == [significant(value, digits, 1.0) for value in values]

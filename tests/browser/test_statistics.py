@@ -17,6 +17,7 @@ from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.results import arrivals_by_seed, arrivals_over_bandwidths, cells_table
 from bwbench.results.analysis.statistics import Arrival, Estimate, estimate
 from bwbench.results.analysis.student import student_t, together
+from bwbench.results.analysis.taken_apart import take_apart
 from bwbench.results.page.render import scripts
 
 pytestmark = pytest.mark.timeout(600)
@@ -44,7 +45,10 @@ def made_up(rng: random.Random) -> dict[int, Arrival]:
     variance, freedom = rng.choice([(0.0, math.inf), (0.001, math.inf), (0.001, 2.0)])
     kin, by_pilot, pilot = rng.choice(["", "mean", "mean"]), rng.choice([False, True]), rng.choice([3, 8])
     timing = {"timing_variance": variance, "timing_freedom": freedom, "timing_by_pilot": by_pilot}
-    return {seed: replace(one, kin=kin, of_pilot=seed < pilot, **timing) for seed, one in arrivals.items()}
+    samples = {seed: rng.choice([round(10 ** rng.uniform(2, 5)), None]) if rng.random() < 0.05 else 1000 + 37 * seed
+               for seed in arrivals}  # fmt: skip
+    return {seed: replace(one, kin=kin, of_pilot=seed < pilot, samples=samples[seed], **timing)
+            for seed, one in arrivals.items()}  # fmt: skip
 
 
 def as_json(arrival: Arrival) -> dict[str, object]:
@@ -57,6 +61,7 @@ def as_json(arrival: Arrival) -> dict[str, object]:
         "timingByPilot": arrival.timing_by_pilot,
         "kin": arrival.kin,
         "ofPilot": arrival.of_pilot,
+        "samples": arrival.samples,
     }
 
 
@@ -114,6 +119,22 @@ def test_ratios(javascript, seed):
             lowest = javascript.evaluate("([one, other]) => lowestEnd(ratioOf(one, other), 7)", [
                 arms_as_json(one), arms_as_json(other)])  # fmt: skip
             assert lowest == (None if ends is None else approx(ends[0], rel=1e-6))
+
+
+def test_ratios_are_taken_apart_alike(javascript):
+    rng = random.Random(7)
+    pairs = [(made_up(rng), made_up(rng)) for _ in range(200)]
+    found = javascript.evaluate(
+        "pairs => pairs.map(([one, other]) => takeApart(one, other))",
+        [[arms_as_json(one), arms_as_json(other)] for one, other in pairs],
+    )
+    for (one, other), js in zip(pairs, found, strict=True):
+        parts = take_apart(one, other)
+        assert (parts is None) == (js is None), (one, other)
+        for name in ("step", "samples") if parts is not None else ():
+            ratio = getattr(parts, name)
+            assert agree([ratio.value, ratio.low, ratio.high], [js[name][key] for key in ("value", "low", "high")])
+    assert sum(js is not None for js in found) > 100
 
 
 def test_the_page_shows_the_times_of_the_tables(opened, cells):

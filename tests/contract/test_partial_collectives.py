@@ -6,20 +6,14 @@ import pytest
 import torch
 
 from bwbench.base.errors import ConfigError
+from bwbench.methods.collectives.collective_contract import LOSSLESS, inputs, make_codec
 from bwbench.methods.collectives.gossip import GossipPair, Neighbours, peer_of
-from tests.contract.test_collectives import LOSSLESS, PARTIAL_PAIRS, assert_bytes, average, inputs, make_codec
-from tests.ranks import round_of, run_ranks
+from bwbench.methods.collectives.rank_threads import round_of, run_ranks
+from tests.contract.test_collectives import PARTIAL_PAIRS, average
 
 
 def test_nothing_partial_is_forgotten_here():
     assert {name for name, _ in PARTIAL_PAIRS} == {"gossip-pair", "neighbours"}
-
-
-@pytest.mark.parametrize("num_ranks", [1, 2, 4, 8])
-@pytest.mark.parametrize(("collective", "codec"), PARTIAL_PAIRS)
-def test_bytes(collective, codec, num_ranks):
-    results = average(collective, codec, inputs(num_ranks, 10_007))
-    assert_bytes(collective, codec, results)
 
 
 def pairs(num_ranks, step):

@@ -25,7 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.yaml").write_text(COMPOSED)
     result = run("run", "tiny.yaml", cwd=folder, timeout_s=450.0)
     assert result.returncode == 0, result.stderr
-    assert " composed " in result.stdout
+    assert "‡†" in result.stdout and "note: † Composed of" in result.stderr
     assert "1 ran whole as well" in result.stderr
     return folder
 
@@ -88,7 +88,7 @@ def test_show_and_figures_say_what_is_composed(finished: Path) -> None:
     (slug,) = (cell["slug"] for cell in cells(finished) if cell["composed"] and cell["experiment"] == "tiny")
     shown = run("show", slug, cwd=finished)
     assert "convergence run" in shown.stdout and "evaluations" in shown.stdout
-    plotted = run("plot", "results/tiny", cwd=finished)
+    plotted = run("plot", "results/tiny", "--all", cwd=finished)
     assert plotted.returncode == 0, plotted.stderr
     tables = [json.loads(path.read_text()) for path in (finished / "results").glob("**/figures/*.json")]
     assert tables and all("Composed" in " ".join(table["notes"]) for table in tables)

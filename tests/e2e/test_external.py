@@ -110,6 +110,23 @@ def test_four_hosts_train_as_the_local_launcher_does(tmp_path: Path) -> None:
     assert run("report", str(tmp_path / "host0" / "results"), cwd=tmp_path).returncode == 0
 
 
+def test_two_hosts_of_two_workers_average_inside_of_each_first(tmp_path: Path) -> None:
+    """What docs/tutorials/two-offices.md does: the ranks of a host are consecutive, as `hierarchical` takes them."""
+    inside_first = EXTERNAL.replace("algorithm: ring-fp16", "collective: {hierarchical: {workers_per_host: 2}}")
+    script = scripted(tmp_path, inside_first)
+    with hosts(tmp_path, script, 2, WORKERS="2") as (nodes, started):
+        assert [process.wait(200) for process in started] == [0] * 2, messages(tmp_path)
+        addresses = [nodes[0].address] * 2 + [nodes[1].address] * 2
+    (file,) = records(tmp_path)
+    status = json.loads(file.read_text())
+    assert (status["status"], status["replicas_identical"]) == ("done", True)
+    environment = json.loads((file.parent / "attempt-1" / "environment.json").read_text())
+    assert [host["address"] for host in environment["hosts"]] == addresses
+    ends = [json.loads(log.read_text().splitlines()[-1]) for log in sorted(file.parent.glob("attempt-1/rank*.jsonl"))]
+    sent = [end["payload_bytes"] for end in ends]
+    assert sent[1] == sent[3] == 0 and sent[0] == sent[2] > 0, "leaders alone cross the link"
+
+
 def test_agents_meet_by_c10d_too(tmp_path: Path) -> None:
     script = scripted(tmp_path, EXTERNAL)
     cell = re.search(r"<<'END_OF_CELL'\n(.*)\nEND_OF_CELL", script)

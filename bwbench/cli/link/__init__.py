@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+
+from bwbench.cli.command_help import CommandGroup
 
 LINK_HELP = "The link layer by itself: ask for a link, measure what it does."
 
 
-class LinkGroup(TyperGroup):
+class LinkGroup(CommandGroup):
     """The commands of ``link_commands.py``."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -42,7 +42,9 @@ def captured(network: Network, files: Sequence[Path]) -> Iterator[None]:
             captures.append((path, *_start(network, rank, path)))
         for path, _, channel in captures:
             if _line(channel, START_LIMIT_S) != b"ready\n":
-                raise LinkError(f"cannot capture into {path}: the capturing process has ended")
+                raise LinkError(
+                    f"cannot capture into {path}: the capturing process has ended, for want of memory perhaps"
+                )
         yield
     finally:
         for _, process, _ in captures:

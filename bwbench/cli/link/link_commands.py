@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bwbench.cli.command_help import Command
 from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions, RecordOptions, Shaping
 from bwbench.cli.options import option, takes_options
 
@@ -14,7 +15,6 @@ app = typer.Typer()
 
 _AsJson = Annotated[bool, option("Print JSON instead of a table.", "--json")]
 
-# A line a paragraph: typer keeps the line breaks of longer ones.
 APPLY_HELP = "\n\n".join(
     (
         "Shape what one real interface of this machine exchanges with the peers; everything else goes on as before.",
@@ -42,9 +42,6 @@ RUN_HELP = "\n\n".join(
         "With --dilation 8 rates are divided by 8 and times multiplied by 8, so that a busy machine carries a faster "
         "link; with 0.25 a slow link takes a quarter of the time. The commands keep the machine's clock: what they "
         "measure is to be converted. The verdict is printed in both times.",
-        "A server and its client:",
-        "\b\nbwbench link run --nodes 2 --bandwidth '10 Mbit/s' --latency '5 ms' -- \\\n  sh -c 'if [ {rank} = 0 ]; "
-        "then iperf3 -s -1;\n    else sleep 1; iperf3 -c {address:0}; fi'",
         "Exit status: 0 if all commands end with 0, else the highest of those that failed by themselves (128 + n for "
         "signal n). When one fails, the others are ended. 3 where all went well but the emulator was late, or could "
         "not carry what was asked.",
@@ -54,12 +51,14 @@ RUN_HELP = "\n\n".join(
 )
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_options()
 def verify(
     *,
-    nodes: Annotated[int, option("How many nodes; each one sends to its neighbour.")] = 4,
-    tolerance: Annotated[float, option("Relative error of goodput and round trip that is fine.")] = 0.05,
+    nodes: Annotated[int, option("How many nodes; each one sends to its neighbour.", metavar="N")] = 4,
+    tolerance: Annotated[
+        float, option("Relative error of goodput and round trip that is fine.", metavar="SHARE")
+    ] = 0.05,
     dilation: Annotated[
         float, option("Slow motion: make the link so many times slower (8) or faster (0.25).", metavar="K")
     ] = 1.0,
@@ -75,7 +74,7 @@ def verify(
     return verify_link(options, nodes, tolerance, dilation, as_json=json_)
 
 
-@app.command(help=RUN_HELP, context_settings={"allow_interspersed_args": False})
+@app.command(cls=Command, help=RUN_HELP, context_settings={"allow_interspersed_args": False})
 @takes_options()
 def run(
     *,
@@ -89,7 +88,7 @@ def run(
     return run_in_nodes(command, how, options)
 
 
-@app.command()
+@app.command(cls=Command)
 def presets(
     *,
     sources: Annotated[bool, option("Say where the figures of each come from.", "--sources")] = False,
@@ -104,11 +103,11 @@ def presets(
     return print_presets(sources=sources, as_json=json_)
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_options()
 def show(
     *,
-    nodes: Annotated[int, option("How many nodes.")] = 4,
+    nodes: Annotated[int, option("How many nodes.", metavar="N")] = 4,
     hosts: Annotated[Path | None, option("Instead: what is shaped on these hosts now, by ssh.", metavar="FILE")] = None,
     json_: Annotated[bool, option("Print JSON instead of tables.", "--json")] = False,
     options: LinkOptions,
@@ -122,7 +121,7 @@ def show(
     return show_hosts_or_link(options, nodes, hosts, as_json=json_)
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_options()
 def record(*, options: RecordOptions) -> int:
     """Measure a real network second by second into trace files, for --trace here and 'link: {trace: …}' in experiments.
@@ -134,7 +133,7 @@ def record(*, options: RecordOptions) -> int:
     return record_network(options)
 
 
-@app.command(help=APPLY_HELP)
+@app.command(cls=Command, help=APPLY_HELP)
 @takes_options()
 def apply(*, shaping: Shaping, options: LinkOptions) -> int:
     """Shape an interface; ``APPLY_HELP`` is what users read."""
@@ -143,7 +142,7 @@ def apply(*, shaping: Shaping, options: LinkOptions) -> int:
     return apply_link(shaping, options)
 
 
-@app.command()
+@app.command(cls=Command)
 def clear(
     *,
     dev: Annotated[str | None, option("The interface: wlan0.", metavar="IFACE")] = None,

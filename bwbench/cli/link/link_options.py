@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from bwbench.cli.options import option
 
 _LINK, _DISTURBANCES, _AIR, _NODES = "Link", "Disturbances", "Shared air", "Nodes and back end"
 
 
 def _option(panel: str, metavar: str | None, text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
+    return option(text, *names, metavar=metavar, rich_help_panel=panel)
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,8 @@ class LinkOptions:
 class NodeRunOptions:
     """How ``link run`` runs its command in the nodes."""
 
-    nodes: Annotated[int, option("How many nodes; each runs the command once.")] = 4
-    timeout: Annotated[str | None, option("End all after this time: '30 s'; exit status 124.")] = None
+    nodes: Annotated[int, option("How many nodes; each runs the command once.", metavar="N")] = 4
+    timeout: Annotated[str | None, option("End all after this time: '30 s'; exit status 124.", metavar="TIME")] = None
     verify: Annotated[bool, option("Measure the link first; exit status 3 if it is off.", "--verify")] = False
     dilation: Annotated[
         float, option("Slow motion: make the link so many times slower (8) or faster (0.25).", metavar="K")
@@ -119,12 +117,15 @@ class RecordOptions:
 
     to: Annotated[str | None, option("The other host, on which 'record --listen' runs.", metavar="HOST")] = None
     listen: Annotated[bool, option("Be that other host.", "--listen")] = False
-    port: Annotated[int | None, option("TCP port; 5210, and 5201 with --iperf3.")] = None
+    port: Annotated[int | None, option("TCP port; 5210, and 5201 with --iperf3.", metavar="N")] = None
     duration: Annotated[str | None, option("Of each direction: '60 s'; of listening: '1 h'.", metavar="TIME")] = None
-    direction: Annotated[str, option("up, down or both (one after the other).")] = "both"
-    out: Annotated[Path, option("Trace file; for both NAME.up.EXT and NAME.down.EXT.")] = Path("recorded.tsv")
+    direction: Annotated[str, option("up, down or both (one after the other).", metavar="WAY")] = "both"
+    out: Annotated[Path, option("Trace file; for both NAME.up.EXT and NAME.down.EXT.", metavar="FILE")] = Path(
+        "recorded.tsv"
+    )
     token: Annotated[
-        str | None, option("Which the listener asks for; it makes one up unless told. '' lets everyone in.")
+        str | None,
+        option("Which the listener asks for; it makes one up unless told. '' lets everyone in.", metavar="WORD"),
     ] = None
     bind: Annotated[str, option("Of this host, to measure from or to listen on.", metavar="ADDRESS")] = ""
     iperf3: Annotated[bool, option("The other host runs 'iperf3 --server' instead.", "--iperf3")] = False

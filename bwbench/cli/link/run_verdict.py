@@ -144,7 +144,9 @@ class RunWatch:
         """Look once more; raises LinkError where the emulator has ended."""
         now = _Look.at(self._network)
         if now.emulator.alive is False:
-            raise LinkError("the emulator of the link has ended; the commands were ended too")
+            raise LinkError(
+                "the emulator of the link has ended; the commands were ended too. 'bwbench doctor' says more"
+            )
         self._note(now)
 
     def verdict(self) -> RunVerdict:

@@ -52,6 +52,7 @@ from bwbench.experiment.config.method_names import ALONE
 from bwbench.experiment.config.resolve import Resolved, resolve
 from bwbench.experiment.config.tune_block import read_tune, refusals_of
 from bwbench.experiment.config.tuned import TunedRates
+from bwbench.records.packed import PUBLISHED
 
 OF_COMPOSED = ("whole", "timing")  # sections about composed cells
 OWN_KEYS = (
@@ -104,7 +105,7 @@ def load_experiment(
     path = source if isinstance(source, Path) else None
     document = parse_yaml(read_text_file(path, MAX_BYTES), str(path)) if path else given_document(source, "experiment")
     if not isinstance(document.data, dict):
-        needs = "an experiment needs at least name, nodes, link and model; see docs/concepts.md"
+        needs = "an experiment needs at least name, nodes, link and model; `bwbench init` writes a first one"
         if document.data is None:
             raise ConfigError(Problem(f"the file is empty; {needs}", document.file))
         raise ConfigError(document.problem(f"{show(document.data)} is not a mapping (key: value); {needs}"))
@@ -364,6 +365,10 @@ class _Reading:
         elif not _NAME.fullmatch(value) or _HIDDEN_NAME.fullmatch(value):
             text = f"name: {show(value)} is no name for a folder; allowed: letters, digits, '.', '_' and '-', "
             self._add("name", text + "at most 100, not beginning with '.'")
+        elif value == PUBLISHED:
+            self._add(
+                "name", f"name: {show(value)} is the folder of published sets in every results folder; take another"
+            )
         return str(value)
 
     def _read_integer(self, key: str, default: int, low: int, high: int) -> int:

@@ -236,7 +236,7 @@ def read_table(path: Path, plugins: tuple[str, ...] = ()) -> TunedTable:
         state = path.stat()
     except (OSError, ValueError):
         read_text_file(path, MAX_BYTES)  # says what is wrong
-        raise ConfigError(f"{path} cannot be read") from None
+        raise ConfigError(f"{path} has gone while it was read; try again") from None
     found = _read(path, state.st_mtime_ns, state.st_size, plugins)
     if isinstance(found, TunedTable):
         return found

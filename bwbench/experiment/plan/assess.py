@@ -20,7 +20,7 @@ from bwbench.network.netem.shape import beyond_netem
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.cell_identity import unchecked_id, unlike
 from bwbench.records.files import REMEDIES
-from bwbench.records.packed import PackedFiles, find_packed, read_packed
+from bwbench.records.packed import PackedFiles, find_packed, published_beside, read_packed
 from bwbench.records.schema import PlanAbout, PlannedEntry, PlanOrder, PlanRecord, Status
 
 _HOW = {WHOLE: "", COMPOSED: "; to be composed", CHECKED: "; to run whole, and to be composed for comparison"}
@@ -78,7 +78,7 @@ def assess(
         folder = experiment / folders.get(cell.id, cell.folder_name)
         published = find_packed(experiment / cell.folder_name)
         if published is not None and cell.id not in folders:
-            folder = published[0]
+            folder = experiment / published[0].name  # where it goes when it runs again
         way = (ways or {}).get(cell.id, WHOLE)
         asked = PlannedCell(cell, folder, "missing", True, "not run yet", way=way, timing_runs=timing_runs)
         if more_timing_runs is not None:
@@ -167,8 +167,8 @@ def freeze_plan(
     Raises OSError where the disk is full or not writable.
     """
     experiment_folder.mkdir(parents=True, exist_ok=True)
-    packed = read_packed(experiment_folder)
-    published = packed.ids if packed is not None else frozenset()
+    sets = [read_packed(place) for place in (experiment_folder, published_beside(experiment_folder))]
+    published = frozenset[str]().union(*(packed.ids for packed in sets if packed is not None))
     for item in planned:
         if not item.runs and item.cell.id in published:
             continue  # needs no folder

@@ -15,11 +15,18 @@ from bwbench.records.files import read_bytes
 
 CELL_ID = "BWBENCH_CELL_ID"
 PLUGINS = "BWBENCH_PLUGINS"  # paths with colons between, as in PATH
+# Of torch's C++ part: it warns of every address that has no name, or none of IPv6, though all is well (socket.cpp).
+# What goes wrong comes as an exception. A level that the user has set stands.
+TORCH_LOG_LEVEL, ERRORS_ONLY = "TORCH_CPP_LOG_LEVEL", "ERROR"
 
 
 def planned_environment(cell: Cell) -> dict[str, str]:
-    """What tells a worker which cell was planned, and with which plugins."""
-    return {CELL_ID: cell.id, PLUGINS: os.pathsep.join(cell.config.plugins)}
+    """What tells a worker which cell was planned, with which plugins; and keeps warnings about nothing from its log."""
+    return {
+        CELL_ID: cell.id,
+        PLUGINS: os.pathsep.join(cell.config.plugins),
+        TORCH_LOG_LEVEL: os.environ.get(TORCH_LOG_LEVEL, ERRORS_ONLY),
+    }
 
 
 def given_cell(file: Path, environment: Mapping[str, str]) -> Cell:

@@ -204,8 +204,7 @@ class Kernel:
                     "u32",
                     index,
                     parent=what.parent,
-                    prio=steps.PRIORITIES[version],
-                    protocol=_PROTOCOLS[version],
+                    info=_filter_info(version),
                     selector=what.match.selector(),
                     **target,
                 )
@@ -294,7 +293,7 @@ def teach() -> None:
     netem_netlink.teach()
     plugins["bfifo"] = plugins["pfifo"]
     plugins["tbf"] = SimpleNamespace(parent=TC_H_ROOT, options=_TbfOptions, get_parameters=_tbf_parameters)
-    plugins["u32"] = SimpleNamespace(fix_msg=cls_u32.fix_msg, options=_U32Options, get_parameters=_u32_parameters)
+    plugins["u32"] = SimpleNamespace(options=_U32Options, get_parameters=_u32_parameters)
 
 
 def _tbf_parameters(arguments: Mapping[str, steps.Tbf]) -> dict[str, object]:

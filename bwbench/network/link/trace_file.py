@@ -111,8 +111,10 @@ def _near(path: str) -> str:
     try:
         near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
     except (OSError, ValueError):
-        return f" There is no folder {folder} either"
-    return f" Did you mean {os.path.join(folder, near[0])!r}?" if near else ""
+        return f" There is no folder {folder}, either; is the path right?"
+    if near:
+        return f" Did you mean {os.path.join(folder, near[0])!r}?"
+    return " Name one that is there, or measure one: 'bwbench link record'"
 
 
 @lru_cache(maxsize=32)  # every cell of an experiment asks for the same few files

@@ -25,7 +25,7 @@ def tell_data_route(node: int, congestion_control: str | None = None, rto_min_s:
     from pyroute2.netlink.rtnl.rtmsg import rtmsg_base
 
     nla = rtmsg_base.metrics
-    if all(attribute != _CONGESTION_CONTROL for attribute, _ in nla.nla_map):  # pyroute2 0.8 ends just before it
+    if all(attribute != _CONGESTION_CONTROL for attribute, _ in nla.nla_map):  # pyroute2's ends just before it
         nla.nla_map = (*nla.nla_map, (_CONGESTION_CONTROL, "asciiz"))
     metrics: dict[str, str | int] = {}
     if congestion_control is not None:

@@ -40,7 +40,7 @@ def check_port(port: int) -> None:
 def check_token(token: str) -> None:
     """Raise ConfigError where ``token`` could not stand in the line of the handshake."""
     if token and not (token.isascii() and token.isalnum() and len(token) <= 64):
-        raise ConfigError(f"token: {token[:40]!r} is none: letters and digits, at most 64")
+        raise ConfigError(f"token: {token[:40]!r} cannot be a token; write letters and digits, at most 64 of them")
 
 
 class HandshakeError(Exception):

@@ -17,6 +17,7 @@ from bwbench.records.schema import Environment, LinkRecord, Measurement
 from bwbench.results.analysis.cells import standing_of
 
 BEFORE, AFTER = "before", "after"
+COMPOSED_MARK = "†"  # behind times and names of arms with composed cells, and before the note that says what that means
 _HIGH = 0.95
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
-from bwbench.base.step_time import SteadyStepTime, recorded_step_times
+from bwbench.base.step_time import AnyStepTime, SteadyStepTime, recorded_step_times
 from bwbench.base.units import BANDWIDTH, DURATION, SAMPLES
 from bwbench.experiment.kin import kin_key
 from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs_no_link, standing_by_name
@@ -32,6 +32,7 @@ PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
 DONE = "done"
 
+_NAMED_NODES = 3  # that take longer or shorter than others: more are counted
 _NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
 
 _MOST = 10**300  # that a float can stand for; a configuration may hold any number
@@ -131,6 +132,28 @@ def dilation_of(config: JsonObject) -> float:
     return float(factor) if isinstance(factor, (int, float)) and 0 < factor < _MOST else 1.0
 
 
+def time_words(configs: Iterable[JsonObject]) -> list[str]:
+    """What is unusual about the time of these cells: ``dilation 4``, and ``step 60 ms, node 2: 120 ms`` where nodes
+    differ or their steps vary; nothing where all nodes take equally long in the machine's time."""
+    cells = list(configs)
+    words = []
+    if any(dilation_of(config) != 1 for config in cells):
+        words.append(f"dilation {' or '.join(f'{one:g}' for one in sorted({dilation_of(config) for config in cells}))}")
+    times = {recorded_step_times(mapping_at(config, "compute")) for config in cells}
+    unlike = sorted(str(one) for one in times if one.own or not _is_steady(one.everyones))
+    if len(unlike) > 1:
+        words.append(f"{len(unlike)} kinds of nodes that differ")
+    elif unlike:
+        (of_nodes,) = (one for one in times if str(one) == unlike[0])
+        few = len(of_nodes.own) <= _NAMED_NODES
+        words.append(f"step {unlike[0] if few else f'{of_nodes.everyones}, {len(of_nodes.own)} nodes differ'}")
+    return words
+
+
+def _is_steady(declared: AnyStepTime | None) -> bool:
+    return declared is None or (isinstance(declared, SteadyStepTime) and not declared.is_drawn)
+
+
 def concerns_no_link(cell: CellRecord) -> bool:
     """Whether a cell belongs beside every link: see ``methods.roles.needs_no_link``."""
     role = standing_of(cell).role
@@ -164,6 +187,13 @@ def state_of(folder: CellFolder) -> str:
 
 def cell_row(folder: CellFolder) -> Row:
     """Flat row of one cell: who it is, its setting, what status.json says of it, and when it arrived."""
+    key = f"row {folder.asked_target}"
+    if key not in folder.made:  # every figure asks
+        folder.made[key] = _row_of(folder)
+    return dict(folder.made[key])
+
+
+def _row_of(folder: CellFolder) -> Row:
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
     row["of_pilot"] = cell.pilot is None or cell.repeat < cell.pilot

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -17,18 +17,27 @@ from bwbench.base.explain import nearest
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import METHOD, may_win
 from bwbench.records import CellFolder
+from bwbench.results.analysis.arm_labels import arm_labels, recorded_name, unlike_arms_note
 from bwbench.results.analysis.arrival import FIRST_CROSSING, UNKNOWN
 from bwbench.results.analysis.best_set import BestSet, best_set
 from bwbench.results.analysis.cell_arrival import arrival_notes, arrival_of_cell
-from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, keys_of, state_of, value_at
+from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, is_virtual, keys_of, state_of, value_at
 from bwbench.results.analysis.crossover import Crossovers, Measured, Scale, find_crossovers, scale_of
 from bwbench.results.analysis.equal_footing import Footing, equal_footing
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio, ratio_of
-from bwbench.results.analysis.statistics import ASSUMED_BETWEEN, Arrival, Estimate, by_seed, estimate, number
+from bwbench.results.analysis.statistics import (
+    ASSUMED_BETWEEN,
+    ONE_REPEAT,
+    Arrival,
+    Estimate,
+    by_seed,
+    estimate,
+    number,
+)
 from bwbench.results.analysis.student import together
-from bwbench.results.analysis.taken_apart import TakenApart, take_apart
+from bwbench.results.analysis.taken_apart import TakenApart, in_samples, take_apart
 
 
 def non_dominated(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -72,6 +81,27 @@ class ArmRow:
     first_crossing: bool = False
     baseline_first_crossing: bool = False
     host_bound: bool = False
+
+
+@dataclass(frozen=True)
+class SamplesRow:
+    """One arm beside the baseline by the samples to the target, where nodes were virtual and times say nothing.
+
+    Attributes:
+        ratio: samples of the baseline over those of the arm; None where that cannot be said.
+        samples, baseline_samples: in samples, not seconds; the latter None where the baseline has none here.
+        num, num_censored: as in ``ArmRow``.
+    """
+
+    experiment: str
+    condition: Condition
+    algorithm: str
+    baseline: str
+    ratio: Ratio | None
+    samples: Estimate
+    baseline_samples: Estimate | None
+    num: int
+    num_censored: int
 
 
 @dataclass(frozen=True)
@@ -134,14 +164,19 @@ class ParetoRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that was compared, and what was not: ``notes`` are sentences for people."""
+    """All that was compared, and what was not: ``notes`` are sentences for people, ``labels`` short names of arms.
+
+    Cells of virtual nodes stand in ``samples`` and in what of ``footing`` has no time, and nowhere else.
+    """
 
     rows: list[ArmRow] = field(default_factory=list)
+    samples: list[SamplesRow] = field(default_factory=list)
     crossovers: list[CrossoverRow] = field(default_factory=list)
     best: list[BestRow] = field(default_factory=list)
     pareto: list[ParetoRow] = field(default_factory=list)
     footing: list[FootingRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWIDTH_KEY) -> Comparison:
@@ -149,30 +184,41 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
 
     Args:
         folders: cells with a readable cell.json, of one or several experiments, done or not.
-        baseline: display name of an arm.
+        baseline: an arm, by its recorded name or by its label (``arm_labels``).
         by: dotted key of the configuration; its value stands first in the condition of every row.
 
     Raises ConfigError where there is no such arm or key, or where no cell that is done has a target.
     """
     everything = sorted(folders, key=lambda folder: folder.cell.experiment)
     arms = sorted({str(folder.cell.arm) for folder in everything})
+    labels = arm_labels(folder.cell for folder in everything)
+    baseline = recorded_name(baseline, labels)
     if baseline not in arms:
         raise ConfigError(f"--baseline: no arm {baseline!r} there.{nearest(baseline, arms)} Arms: {', '.join(arms)}.")
     known = sorted({key for folder in everything for key in keys_of(folder.cell.config)})
     if by not in known:
         raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
-    comparison, own = Comparison(), OwnSteps.of(everything)  # a step is the same on links where no cell tells it
+    comparison, own = (
+        Comparison(labels=labels),
+        OwnSteps.of(everything),
+    )  # a step is the same on links where no cell tells it
     for experiment, cells in groupby(everything, lambda folder: folder.cell.experiment):
         for group in group_cells(list(cells)):
             _compare_group(comparison, experiment, group, own, baseline, by)
-    if not comparison.rows and not comparison.pareto:
+    if not comparison.rows and not comparison.pareto and not comparison.samples:
         raise ConfigError(_nothing_to_compare(everything))
     if all(value_at(folder.cell.config, "stop") == "target" for folder in everything):
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
-    comparison.notes.extend(arrival_notes(folder for folder in everything if state_of(folder) == DONE))
+    done = [folder for folder in everything if state_of(folder) == DONE]
+    comparison.notes.extend(arrival_notes(folder for folder in done if not is_virtual(folder)))
     comparison.rows.sort(key=_place_of)
+    comparison.samples.sort(key=_place_of)
     if single := _on_one_timing_run(everything):
         comparison.notes.append(single)
+    if 1 in [*(row.num for row in comparison.rows), *(row.num for row in comparison.samples)]:
+        comparison.notes.append(f"n = 1: {ONE_REPEAT}")
+    if unlike := unlike_arms_note(done):
+        comparison.notes.append(unlike)
     return comparison
 
 
@@ -198,16 +244,18 @@ def _on_one_timing_run(folders: Sequence[CellFolder]) -> str:
 def _compare_group(
     comparison: Comparison, experiment: str, group: Group, own: OwnSteps, baseline: str, by: str
 ) -> None:
-    measured: dict[str, list[tuple[float, _Arm, _Arm]]] = {}
+    measured: dict[str, list[tuple[float, ArmCells, ArmCells]]] = {}
     missing: list[str] = []
     for bandwidth in group.bandwidths:
         done = [folder for folder in group.at(bandwidth) if state_of(folder) == DONE]
-        arms = {arm.name: arm for arm in _arms(done, own)}
+        virtual = {arm.name: arm for arm in arms_of(done, own)} if any(map(is_virtual, done)) else {}
+        arms = {arm.name: arm for arm in arms_of([folder for folder in done if not is_virtual(folder)], own)}
         text = None if bandwidth is None else BANDWIDTH.format(bandwidth)
         condition: Condition = {BANDWIDTH_KEY: text, **dict(group.key)}
         reference = arms.get(baseline)
         if reference is None and arms:
             missing.append("an unshaped link" if text is None else text)
+        comparison.samples.extend(_samples_rows(experiment, condition, by, baseline, virtual))
         family = len(arms) - 1
         for arm in arms.values():
             if arm.name != baseline:
@@ -217,9 +265,10 @@ def _compare_group(
                     measured.setdefault(arm.name, []).append((bandwidth, reference, arm))
         comparison.best.extend(_best_rows(experiment, condition, by, arms.values()))
         comparison.pareto.extend(_pareto_rows(experiment, condition, by, arms.values()))
-        for name, footing in equal_footing({name: arm.folders for name, arm in arms.items()}).items():
-            its = _ordered(condition, by, arms[name])
-            comparison.footing.append(FootingRow(experiment, its, name, footing, arms[name].composed))
+        everybody = virtual or arms
+        for name, footing in equal_footing({name: arm.folders for name, arm in everybody.items()}).items():
+            its = _ordered(condition, by, everybody[name])
+            comparison.footing.append(FootingRow(experiment, its, name, footing, everybody[name].composed))
     if missing:
         setting = ", ".join(f"{key} {value}" for key, value in group.key)
         where = f"{f' with {setting}' if setting else ''} at {', '.join(missing)}"
@@ -235,7 +284,7 @@ def _compare_group(
 
 
 @dataclass(frozen=True)
-class _Arm:
+class ArmCells:
     """The done cells of one arm under one condition."""
 
     name: str
@@ -244,19 +293,28 @@ class _Arm:
     arrivals: dict[int, Arrival]
 
     @property
+    def role(self) -> str:
+        """What it is in a comparison."""
+        return str(self.rows[0]["role"])
+
+    @property
     def composed(self) -> bool:
+        """Whether any of its times is put together, and not measured whole."""
         return any(row["composed"] for row in self.rows)
 
     @property
     def host_bound(self) -> bool:
+        """Whether the machine decides what a step takes, in any of its cells."""
         return any(row["host_bound"] is True for row in self.rows)
 
     @property
     def first_crossing(self) -> bool:
+        """Whether of any of its cells the first crossing alone is known."""
         return any(row["arrival_kind"] == FIRST_CROSSING for row in self.rows)
 
 
-def _arms(done: Sequence[CellFolder], own: OwnSteps) -> Iterator[_Arm]:
+def arms_of(done: Sequence[CellFolder], own: OwnSteps) -> Iterator[ArmCells]:
+    """Arms by name, of cells that are done under one condition; those without a time or a limit are left out."""
     by_name: dict[str, list[CellFolder]] = {}
     for folder in done:
         by_name.setdefault(str(folder.cell.arm), []).append(folder)
@@ -264,21 +322,21 @@ def _arms(done: Sequence[CellFolder], own: OwnSteps) -> Iterator[_Arm]:
         rows = [cell_row(folder) | own.row(folder) for folder in folders]
         arrivals = by_seed(rows)
         if arrivals:
-            yield _Arm(name, folders, rows, arrivals)
+            yield ArmCells(name, folders, rows, arrivals)
 
 
-def _best_rows(experiment: str, condition: Condition, by: str, arms: Iterable[_Arm]) -> list[BestRow]:
+def _best_rows(experiment: str, condition: Condition, by: str, arms: Iterable[ArmCells]) -> list[BestRow]:
     """One row, or none where fewer than two arms race."""
-    racing = {arm.name: arm for arm in arms if may_win(str(arm.rows[0]["role"]))}
+    racing = {arm.name: arm for arm in arms if may_win(arm.role)}
     if len(racing) < 2:
         return []
     found = best_set({name: arm.arrivals for name, arm in racing.items()})
-    linked = next((arm for arm in racing.values() if arm.rows[0]["role"] == METHOD), next(iter(racing.values())))
+    linked = next((arm for arm in racing.values() if arm.role == METHOD), next(iter(racing.values())))
     composed = any(arm.composed for arm in racing.values())
     return [BestRow(experiment, _ordered(condition, by, linked), found, composed)]
 
 
-def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[_Arm]) -> list[ParetoRow]:
+def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[ArmCells]) -> list[ParetoRow]:
     """All arms with a final metric, fastest first."""
     points: list[tuple[float, float, ParetoRow]] = []
     for arm in arms:
@@ -297,7 +355,7 @@ def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[
 
 
 def _arm_row(
-    experiment: str, condition: Condition, arm: _Arm, baseline: str, reference: _Arm | None, family: int
+    experiment: str, condition: Condition, arm: ArmCells, baseline: str, reference: ArmCells | None, family: int
 ) -> ArmRow:
     others = reference.arrivals if reference else {}
     ratio = ratio_of(others, arm.arrivals)
@@ -322,12 +380,32 @@ def _arm_row(
     )
 
 
-def _ordered(condition: Condition, by: str, arm: _Arm) -> Condition:
+def _samples_rows(
+    experiment: str, condition: Condition, by: str, baseline: str, arms: Mapping[str, ArmCells]
+) -> Iterator[SamplesRow]:
+    """Every arm but the baseline; those that records say no samples of are left out."""
+    found = {name: samples for name, arm in arms.items() if (samples := in_samples(arm.arrivals))}
+    others = found.get(baseline, {})
+    reference = estimate(list(others.values())) if others else None
+    for name, arrivals in found.items():
+        if name == baseline:
+            continue
+        ratio, own = ratio_of(others, arrivals), estimate(list(arrivals.values()))
+        both = own.num_censored + (reference.num_censored if reference else 0)
+        num = ratio.num if ratio else min(own.num, reference.num if reference else 0)
+        its = _ordered(condition, by, arms[name])
+        yield SamplesRow(
+            experiment, its, name, baseline, ratio, own, reference, num, ratio.num_censored if ratio else both
+        )
+
+
+def _ordered(condition: Condition, by: str, arm: ArmCells) -> Condition:
     """The condition with the asked key first, its value as the arm has it; arms that no link concerns share theirs."""
     value = condition[by] if by in condition else value_at(arm.folders[0].cell.config, by)
     return {by: value, **{key: other for key, other in condition.items() if key not in (by, f"{by}.name")}}
 
 
-def _place_of(row: ArmRow) -> tuple[object, ...]:
+def _place_of(row: ArmRow | SamplesRow) -> tuple[object, ...]:
     by, *others = [sortable(value) for value in row.condition.values()]
-    return row.experiment, others, by, row.time.value, row.time.at_least, row.algorithm
+    centre = row.time if isinstance(row, ArmRow) else row.samples
+    return row.experiment, others, by, centre.value, centre.at_least, row.algorithm

@@ -17,6 +17,7 @@ from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint
 from bwbench.results.analysis.arrival import metric_at
 from bwbench.results.analysis.cell_arrival import kept_curve, target_at
+from bwbench.results.analysis.cells import is_virtual
 from bwbench.results.analysis.welch import MeanError, of_seeds
 
 Curve = Sequence[CurvePoint]
@@ -38,7 +39,8 @@ class Footing:
 
     Attributes:
         metric: of the target; on the validation split but for those that begin with ``test``.
-        samples, clock_s: that all runs of the condition came to, in samples and seconds of training.
+        samples, clock_s: that all runs of the condition came to, in samples and seconds of training; no time, and
+            nothing at it, where one of them had virtual nodes.
         at_samples, at_time: straight between the evaluations on both sides of these.
         at_end: at each run's own end.
         test_at_samples, test_at_time, test: the same three on the test split; None where a run was not looked at there.
@@ -46,9 +48,9 @@ class Footing:
 
     metric: str
     samples: float
-    clock_s: float
+    clock_s: float | None
     at_samples: MetricMean
-    at_time: MetricMean
+    at_time: MetricMean | None
     at_end: MetricMean
     test_at_samples: MetricMean | None
     test_at_time: MetricMean | None
@@ -68,7 +70,9 @@ def equal_footing(arms: Mapping[str, Sequence[CellFolder]]) -> dict[str, Footing
         if len(curves[name]) < len(found) or not found:
             return {}
     ends = [curve[-1] for of_arm in curves.values() for curve in of_arm]
-    samples, clock_s = float(min(end.samples for end in ends)), min(end.clock_s for end in ends)
+    samples = float(min(end.samples for end in ends))
+    timed = not any(is_virtual(cell) for cells in arms.values() for cell in cells)
+    clock_s = min(end.clock_s for end in ends) if timed else None
 
     def validation(point: CurvePoint) -> float | None:
         return point.metrics.get(metric)
@@ -82,10 +86,10 @@ def equal_footing(arms: Mapping[str, Sequence[CellFolder]]) -> dict[str, Footing
             samples,
             clock_s,
             at_samples=_level(_after_samples(of_arm, validation, samples)),
-            at_time=_level(_after_time(of_arm, validation, clock_s)),
+            at_time=None if clock_s is None else _level(_after_time(of_arm, validation, clock_s)),
             at_end=_level([_value(curve[-1], metric) for curve in of_arm]),
             test_at_samples=_level_of_all(_after_samples(of_arm, test, samples), len(of_arm)),
-            test_at_time=_level_of_all(_after_time(of_arm, test, clock_s), len(of_arm)),
+            test_at_time=None if clock_s is None else _level_of_all(_after_time(of_arm, test, clock_s), len(of_arm)),
             test=_level_of_all(_tested_at_end(arms[name], of_arm, metric), len(of_arm)),
         )
         for name, of_arm in curves.items()

@@ -196,5 +196,13 @@ def _short(name: str, value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}-{zlib.crc32(text.encode()):08x}"
 
 
+def setting_words(name: str, value: object) -> str:
+    """One setting of a group for people: ``4 nodes``, ``latency 100 ms``, ``no preset``."""
+    if name == "nodes":
+        return f"{value} {'node' if value == 1 else 'nodes'}"
+    phrase = name.removesuffix(".name").removeprefix("link.").replace(".", " ").replace("_", " ")
+    return f"{phrase} {value}" if value is not None else f"no {phrase}"
+
+
 def _phrase(name: str) -> str:
     return name.removesuffix(".name").replace("link.", "").replace(".", " ").replace("_", " ")

@@ -19,9 +19,25 @@ from bwbench.base.errors import RecordError
 from bwbench.methods.roles import LIMITS, REFERENCE, as_role
 from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.records.schema import PARTS, Digest
-from bwbench.results.analysis.caveats import composed_errors, composed_note, provenance_note, unlike_hosts_note
+from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
+from bwbench.results.analysis.caveats import (
+    COMPOSED_MARK,
+    composed_errors,
+    composed_note,
+    provenance_note,
+    unlike_hosts_note,
+)
 from bwbench.results.analysis.cell_arrival import CURVE, arrival_notes
-from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, left_out_notes, standing_of, state_of
+from bwbench.results.analysis.cells import (
+    DONE,
+    Row,
+    cell_row,
+    is_composed,
+    is_virtual,
+    left_out_notes,
+    standing_of,
+    state_of,
+)
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.ratio import Ratio, ratio_of
@@ -33,6 +49,7 @@ TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
     "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed", "num_host_bound",
 )  # fmt: skip
+_NO_TIMES = dict.fromkeys(("time_to_target_s", "censored_at_s", "first_crossing_s", "training_clock_s"))
 OF_PAYLOAD, OF_STEPS = "payload", "steps"  # where bytes at an evaluation are from
 ENDS = ("value", "low", "high", "at_least")  # of an estimate
 # Columns of ``cells_table`` that tell the values of a compared setting apart (the bandwidth always does).
@@ -65,10 +82,14 @@ class Reader:
 
 
 def cells_table(folders: Iterable[CellFolder]) -> pd.DataFrame:
-    """One row a cell: identity, setting, outcome, and whether the host bounds it. Reads no events."""
+    """One row a cell: identity, setting, outcome, and whether the host bounds it. Reads no events.
+
+    Of cells of virtual nodes without times, which say nothing: what is drawn or averaged of times does without them.
+    """
     cells = list(folders)
     own = OwnSteps.of(cells)
-    return pd.DataFrame([cell_row(folder) | own.row(folder) for folder in cells])
+    rows = [(cell_row(folder) | own.row(folder), is_virtual(folder)) for folder in cells]
+    return pd.DataFrame([row | {"virtual": virtual, **(_NO_TIMES if virtual else {})} for row, virtual in rows])
 
 
 def curves_table(folders: Iterable[CellFolder], reader: Reader) -> pd.DataFrame:
@@ -149,6 +170,20 @@ def arrivals_by_seed(cells: pd.DataFrame) -> dict[int, Arrival]:
     return by_seed(dict(zip(known, row, strict=True)) for row in zip(*(cells[name] for name in known), strict=True))
 
 
+def samples_by_seed(cells: pd.DataFrame) -> dict[int, Arrival]:
+    """Each seed's samples to the target, in the place of seconds: known up to the interval between evaluations, or at
+    least those that were taken where it did not arrive."""
+    found: dict[int, Arrival] = {}
+    for row in cells.drop_duplicates("seed").to_dict("records"):
+        needed, given = number(row["samples_to_target"]), number(row["samples"])
+        if needed is not None:
+            grid = max(number(row["evaluate_every_samples"]) or 0.0, float(row["global_batch"]))
+            found[int(row["seed"])] = Arrival(needed, None, min(grid, needed))
+        elif given and row["target_metric"] and (row["virtual"] or number(row["censored_at_s"]) is not None):
+            found[int(row["seed"])] = Arrival(None, given)
+    return found
+
+
 def arrivals_over_bandwidths(cells: pd.DataFrame) -> dict[int, Arrival]:
     """Each seed's time for an arm that no link concerns, although it may have run at several bandwidths.
 
@@ -201,9 +236,6 @@ def ends_of(what: str, centre: Estimate | None) -> Row:
     return {f"{what}_{end}": math.nan if centre is None else getattr(centre, end) for end in ENDS}
 
 
-COMPOSED_MARK = "†"  # after the names of arms with composed cells, and before the note that says what that means
-
-
 @dataclass(frozen=True)
 class Results:
     """Cells that are compared with each other. Tables are made when asked for.
@@ -244,6 +276,11 @@ class Results:
         return {folder.cell.arm: standing_of(folder.cell).role for folder in self.done}
 
     @cached_property
+    def labels(self) -> dict[str, str]:
+        """What each of them is called where people read: ``arm_labels``."""
+        return arm_labels(folder.cell for folder in self.done)
+
+    @cached_property
     def limits(self) -> list[str]:
         """The arms that draw the frame for methods: one node alone, then averages that cost nothing."""
         return sorted((arm for arm, role in self.roles.items() if role in LIMITS),
@@ -256,13 +293,18 @@ class Results:
 
     @cached_property
     def ledger(self) -> pd.DataFrame:
-        """Table of where the time of their steps goes."""
-        return ledger_table(self.done, self.reader)
+        """Table of where the time of their steps goes; without those of virtual nodes, whose times say nothing."""
+        return ledger_table((folder for folder in self.done if not is_virtual(folder)), self.reader)
 
     @cached_property
     def times(self) -> pd.DataFrame:
         """Table of time to accuracy by arm, bandwidth and whatever else the group compares."""
         return time_table(self.cells, self.group.compares)
+
+    @cached_property
+    def has_times(self) -> bool:
+        """Whether ``times`` has a row: one cell has a time to its target, or a limit that it exceeds."""
+        return bool(len(self.cells)) and bool(arrivals_by_seed(self.cells))
 
     @property
     def bandwidths(self) -> list[float | None]:
@@ -278,7 +320,7 @@ class Results:
         if composed and any(map(is_composed, self.done)):
             composed = f"{COMPOSED_MARK} {composed}"
         bound = host_bound_note(self.cells.to_dict("records"))
-        machines = (bound, provenance_note(self.done), unlike_hosts_note(self.done))
+        machines = (bound, unlike_arms_note(self.done), provenance_note(self.done), unlike_hosts_note(self.done))
         return [*notes, *arrival_notes(self.done), *(note for note in (composed, *machines) if note)]
 
 
@@ -290,20 +332,18 @@ def load_results(folder: Path) -> list[Results]:
     Raises RecordError where the folder does not exist.
     """
     reader = Reader()
-    return results_of(read_cells(folder, reader)[0], reader)
+    return results_of(read_cells(iter_cells(folder), reader)[0], reader)
 
 
-def read_cells(folder: Path, reader: Reader) -> tuple[list[CellFolder], list[RecordError]]:
-    """Every cell under ``folder`` with all its records, and why each of those cannot be read that are left out.
+def read_cells(cells: Iterable[CellFolder], reader: Reader) -> tuple[list[CellFolder], list[RecordError]]:
+    """Those of ``cells`` all whose records can be read, and why each of the others is left out.
 
     Args:
         reader: keeps what the cells' events come to, so that no picture meets a broken one.
-
-    Raises RecordError where the folder does not exist.
     """
-    cells, refused = readable(iter_cells(folder))
+    good, refused = readable(cells)
     whole = []
-    for cell in cells:
+    for cell in good:
         try:
             reader.read(cell)
             whole.append(cell)

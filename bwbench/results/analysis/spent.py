@@ -16,7 +16,7 @@ from typing import Literal
 
 from bwbench.base.errors import RecordError
 from bwbench.base.plain_data import mapping_at
-from bwbench.records import CellFolder, iter_cells
+from bwbench.records import CellFolder
 from bwbench.records.packed import id_of, read_packed
 from bwbench.records.schema import CellRecord, JsonObject, PublishedRun
 from bwbench.results.analysis.caveats import ComposedError, Spread, commit_of, composed_error, host_of, link_errors
@@ -31,23 +31,28 @@ KINDS: tuple[RunKind, ...] = ("convergence", "timing", "tuning")
 _WORKLOAD = ("nodes", "model", "dataset", "batch_size", "accumulate", "algorithm", "collective", "compression")
 
 
-def runs_of(experiment: Path, convergence: Collection[str], cells: Iterable[CellRecord]) -> list[PublishedRun]:
+def runs_of(
+    experiments: Iterable[Path], convergence: Collection[str], cells: Iterable[CellRecord]
+) -> list[PublishedRun]:
     """The runs that an experiment's cells rest on, those in folders and those that were published; by kind and id.
 
     Args:
+        experiments: the folders that its cells are in: that of its own runs, and that of its published set.
         convergence: ids of the convergence runs that its cells were composed from.
         cells: cell.json of its cells: tuning runs of the same workloads belong to them.
     """
-    packed = read_packed(experiment)
-    found = {(run.kind, run.id): run for run in (packed.runs if packed is not None else ())}
     workloads = {_workload(cell.config) for cell in cells}
-    root = experiment.parent
-    there = (
-        _in(experiment / TIMING_FOLDER, "timing"),
-        _in(root / CONVERGENCE_FOLDER, "convergence", convergence),
-        _in(root / TUNING_FOLDER, "tuning", workloads=workloads),
-    )
-    found |= {(run.kind, run.id): run for run in itertools.chain.from_iterable(there)}
+    published, there = dict[tuple[str, str], PublishedRun](), dict[tuple[str, str], PublishedRun]()
+    for experiment in experiments:
+        packed, root = read_packed(experiment), experiment.parent
+        published |= {(run.kind, run.id): run for run in (packed.runs if packed is not None else ())}
+        in_folders = (
+            _in(experiment / TIMING_FOLDER, "timing"),
+            _in(root / CONVERGENCE_FOLDER, "convergence", convergence),
+            _in(root / TUNING_FOLDER, "tuning", workloads=workloads),
+        )
+        there |= {(run.kind, run.id): run for run in itertools.chain.from_iterable(in_folders)}
+    found = published | there
     return [found[key] for key in sorted(found)]
 
 
@@ -164,24 +169,26 @@ class Spent:
         }
 
 
-def spent(folder: Path) -> tuple[list[Spent], Spent]:
-    """Of every experiment in ``folder``, and of all together, in which shared runs count once.
+def spent(cells: Iterable[CellFolder]) -> tuple[list[Spent], Spent]:
+    """Of every experiment that ``cells`` are of, and of all together, in which shared runs count once.
 
-    Raises RecordError where the folder does not exist.
+    Args:
+        cells: in the order of ``iter_cells``.
     """
-    cells = itertools.groupby(iter_cells(folder), lambda cell: cell.path.parent)
-    found = [_spent(experiment, members) for experiment, members in cells]
+    found = [_spent(name, of_one) for name, of_one in itertools.groupby(cells, lambda cell: cell.path.parent.name)]
     total = Spent("all")
     for one in found:
         total.add(one)
     return found, total
 
 
-def _spent(experiment: Path, cells: Iterable[CellFolder]) -> Spent:
-    found = Spent(experiment.name)
+def _spent(experiment: str, cells: Iterable[CellFolder]) -> Spent:
+    found = Spent(experiment)
+    folders: dict[Path, None] = {}  # of its own runs, and of its published set
     needed: dict[str, set[str]] = {kind: set() for kind in KINDS}
     planned, measured = [], set()
     for cell in cells:
+        folders[cell.path.parent] = None
         if cell.problem is not None:
             found.num_unreadable += 1
             continue
@@ -194,8 +201,8 @@ def _spent(experiment: Path, cells: Iterable[CellFolder]) -> Spent:
             found.goodput += [error.goodput for error in errors if error.goodput is not None]
             found.rtt += [error.rtt for error in errors if error.rtt is not None]
             found.num_links += any(error.goodput is not None or error.rtt is not None for error in errors)
-    for run in runs_of(experiment, needed["convergence"], planned):
-        scope = experiment.name if run.kind == "timing" else ""  # others are shared by all experiments
+    for run in runs_of(folders, needed["convergence"], planned):
+        scope = experiment if run.kind == "timing" else ""  # others are shared by all experiments
         found.runs_s[run.kind][f"{scope}/{run.id}"] = run.wall_s
         needed[run.kind].discard(run.id)
     found.num_unknown = sum(map(len, needed.values()))

@@ -31,6 +31,7 @@ COLUMNS = (
     "arrival_kind", "of_pilot",
 )  # fmt: skip
 """Those of ``cells.cell_row`` that an arrival is made of."""
+ONE_REPEAT = "one repeat says nothing about chance"  # of n = 1, wherever that stands
 SHORTEST_TIME_S = 1e-6  # stands for 0 s (a target met before the first step), which has no logarithm
 WIDEST = 300.0  # half-width on the log scale: nothing is known, and JSON has no infinity
 ASSUMED_BETWEEN = 0.03  # standard deviation between timing runs of a cell, where there is only one to tell

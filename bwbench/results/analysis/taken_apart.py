@@ -33,8 +33,13 @@ def take_apart(reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -> 
     if not all(arrival.samples for arrival in (*reference.values(), *arm.values())):
         return None
     step = ratio_of(*({seed: _time_of_a_sample(one) for seed, one in side.items()} for side in (reference, arm)))
-    samples = ratio_of(*({seed: _samples(one) for seed, one in side.items()} for side in (reference, arm)))
+    samples = ratio_of(in_samples(reference), in_samples(arm))
     return None if step is None or samples is None else TakenApart(step, samples)
+
+
+def in_samples(arrivals: Mapping[int, Arrival]) -> dict[int, Arrival]:
+    """The same arrivals with samples in the place of seconds; those without are left out."""
+    return {seed: _samples(one) for seed, one in arrivals.items() if one.samples}
 
 
 def _time_of_a_sample(arrival: Arrival) -> Arrival:

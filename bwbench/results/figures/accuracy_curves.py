@@ -1,4 +1,4 @@
-"""What accuracy costs: the validation metric against the training clock, and against the bytes on the wire.
+"""What accuracy costs: the validation metric against the training clock, the samples, and the bytes on the wire.
 
 Every run is a thin line, each arm's mean a bold one. The mean is taken across, not up: at each level of the metric, the
 geometric mean over the repeats of the cost at which they first met it. So the line ends at the target where the other
@@ -20,7 +20,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.results import CURVE_COLUMNS, OF_STEPS, Results, with_wire_bytes
+from bwbench.results.analysis.cells import is_virtual
+from bwbench.results.analysis.results import CURVE_COLUMNS, OF_STEPS, Results, samples_by_seed, with_wire_bytes
 from bwbench.results.analysis.statistics import Arrival, estimate
 from bwbench.results.analysis.trial import DEFAULT_METRICS
 from bwbench.results.figures import captions
@@ -112,7 +113,7 @@ def metric_words(metric: str) -> str:
 def composed_label(results: Results, arm: str) -> str:
     """The arm's name, marked where its cells are composed."""
     composed = results.cells[results.cells["arm"] == arm]["composed"]
-    return captions.arm_label(arm, results.roles[arm], int(composed.sum()), len(composed))
+    return captions.label_of(results, arm, int(composed.sum()), len(composed))
 
 
 def mean_line(runs: Sequence[pd.DataFrame], metric: str, column: str) -> tuple[np.ndarray[Any, Any], ...]:
@@ -200,19 +201,22 @@ class AccuracyOverTime(AbstractFigure):
     name = "accuracy-over-time"
 
     def applies(self, results: Results) -> str | None:
-        """Needs one cell that is done and was evaluated after its first step."""
-        return None if (results.curves["clock_s"] > 0).any() else "no evaluation was recorded"
+        """Needs one cell that is done and was evaluated after its first step, of nodes that have times."""
+        if why_not := captions.without_times(results):
+            return f"{why_not}; accuracy-over-samples shows what they learn"
+        return None if (self.table(results)["clock_s"] > 0).any() else "no evaluation was recorded"
 
     def table(self, results: Results) -> pd.DataFrame:
-        """Every evaluation of every run."""
-        return results.curves
+        """Every evaluation of every run but those of virtual nodes, whose times say nothing."""
+        virtual = {folder.cell.id for folder in results.done if is_virtual(folder)}
+        return results.curves[~results.curves["id"].isin(virtual)]
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        timed = not results.times.empty
+        timed, curves = not results.times.empty, self.table(results)
         label = "training time ({}, evaluation excluded)".format
         cost = Cost("clock_s", label, captions.time_unit, "time to target" if timed else None)
-        labels = _labels(results, sorted(set(results.curves["arm"])))
-        return draw_curves(results, results.curves, width_in, "over training time", results.notes, cost, labels)
+        labels = _labels(results, sorted(set(curves["arm"])))
+        return draw_curves(results, curves, width_in, "over training time", results.notes, cost, labels)
 
 
 def _labels(results: Results, arms: list[str]) -> list[tuple[str, str]]:
@@ -228,10 +232,53 @@ def _labels(results: Results, arms: list[str]) -> list[tuple[str, str]]:
     return labels
 
 
+class AccuracyOverSamples(AbstractFigure):
+    """As accuracy-over-time, on the axis of the samples that all nodes have seen: for nodes that have no times."""
+
+    name = "accuracy-over-samples"
+
+    def applies(self, results: Results) -> str | None:
+        """Needs a cell of virtual nodes that is done and was evaluated after its first step."""
+        if not any(map(is_virtual, results.done)):
+            return "the cells have times: accuracy-over-time shows them"
+        return None if (results.curves["samples"] > 0).any() else "no evaluation was recorded"
+
+    def table(self, results: Results) -> pd.DataFrame:
+        """Every evaluation of every run."""
+        return results.curves
+
+    def _draw(self, results: Results, width_in: float) -> Figure:
+        needed = {}
+        for arm, cells in results.cells.groupby("arm"):
+            if found := samples_by_seed(cells):
+                needed[str(arm)] = estimate(list(found.values()))
+        labels = []
+        arms = sorted(set(results.curves["arm"]))
+        for arm in [*sorted(needed, key=lambda arm: (needed[arm].value, needed[arm].at_least, arm)),
+                    *(arm for arm in arms if arm not in needed)]:  # fmt: skip
+            label = composed_label(results, arm)
+            if (to_target := needed.get(arm)) is not None:
+                bound = "> " if math.isinf(to_target.value) else ""
+                label += f": {bound}{to_target.at_least:,.0f}"
+            labels.append((arm, label))
+        cost = Cost("samples", _samples_axis, _samples_unit, "samples to target" if needed else None)
+        return draw_curves(results, results.curves, width_in, "over training samples", results.notes, cost, labels)
+
+
+def _samples_unit(most: float) -> tuple[str, float]:
+    return next((word, unit) for word, unit in (("millions", 1e6), ("thousands", 1e3), ("", 1.0)) if most >= 10 * unit
+                or unit == 1)  # fmt: skip
+
+
+def _samples_axis(unit: str) -> str:
+    return f"training samples, all nodes{f' ({unit})' if unit else ''}"
+
+
 class AccuracyOverBytes(AbstractFigure):
     """As accuracy-over-time, on the axis of what all nodes have sent; arms that send nothing are named below."""
 
     name = "accuracy-over-bytes"
+    in_detail = True
     compares = frozenset({"link.bandwidth", "link.latency"})
 
     def applies(self, results: Results) -> str | None:
@@ -313,7 +360,7 @@ def _elsewhere(results: Results, shown: Results, sending: set[str]) -> str:
         times = [bytes_to_target(part)[0] / here for part in links]
         times = [one for one in times if math.isfinite(one)]
         if times and (min(times) < 1 / _MUCH or max(times) > _MUCH):
-            words.append(f"{arm!s} {min(times):.2g} to {max(times):.2g} times as much")
+            words.append(f"{results.labels[str(arm)]} {min(times):.2g} to {max(times):.2g} times as much")
     return f"on other links, {', '.join(words)} to the target" if words else "what is sent hardly depends on the link"
 
 
@@ -322,7 +369,7 @@ def _notes(results: Results, shown: Results, curves: pd.DataFrame, sending: set[
     if shown is not results:
         bandwidth = shown.cells["bandwidth_bps"].dropna().iloc[0]
         notes.append(f"Runs at {BANDWIDTH.show(float(bandwidth), 4)}; {_elsewhere(results, shown, sending)}.")
-    silent = sorted(set(curves["arm"]) - sending)
+    silent = [results.labels[arm] for arm in sorted(set(curves["arm"]) - sending)]
     if silent:
         notes.append(f"Not drawn, since nothing of theirs was counted on the wire: {', '.join(silent)}.")
     if (curves[curves["arm"].isin(sending)]["bytes_from"] == OF_STEPS).any():

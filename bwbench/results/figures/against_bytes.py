@@ -39,6 +39,7 @@ class Pareto(AbstractFigure):
     """The arms that no other one beats in both are full and joined; the others are hollow."""
 
     name = "pareto"
+    in_detail = True
 
     def applies(self, results: Results) -> str | None:
         """Needs two arms whose bytes were counted."""
@@ -190,7 +191,7 @@ def _name_arms(figure: Figure, axes: Axes, table: pd.DataFrame, results: Results
     right = axes.get_xlim()[1]
     avoid = []
     for row in _limits(results, table):
-        label = captions.arm_label(row["arm"], row["role"], row["num_composed"], row["num"])
+        label = captions.label_of(results, row["arm"], row["num_composed"], row["num"])
         text = axes.annotate(label, (1, row["y"] / scale), (0, 2), xycoords=("axes fraction", "data"), ha="right",
                              textcoords="offset points", fontsize=SMALL_PT, color=FAINT)  # fmt: skip
         text.set_in_layout(False)
@@ -204,7 +205,7 @@ def _name_arms(figure: Figure, axes: Axes, table: pd.DataFrame, results: Results
             avoid.append((float(x), float(y)))
     named = []
     for row in table[table["wire_bytes"].notna()].to_dict("records"):
-        label = captions.arm_label(row["arm"], results.roles[row["arm"]], row["num_composed"], row["num"])
+        label = captions.label_of(results, row["arm"], row["num_composed"], row["num"])
         clear_pt, x = _ARROWS_PT if row["y_bound"] else (), row["wire_bytes"] / unit
         named.append(Named(x, row["y"] / scale, label, bold=bool(row["front"]), clear_pt=clear_pt))
         avoid += whisker_places(x, row["low"] / scale, row["high"] / scale)
@@ -306,13 +307,12 @@ class Precision(AbstractFigure):
         """Needs fp32 gradients averaged in every step, and another precision of them."""
         if not (results.curves["clock_s"] > 0).any():
             return "no evaluation was recorded"
-        table = self.table(results)
         configs = [folder.cell.config for folder in results.done]
         # What more samples would have given runs that ended at their target nobody knows, and those that a lucky
         # evaluation ended would look better than they are.
-        stopped = any(config.get("target") and config.get("stop", "target") == "target" for config in configs)
-        if len(table) and stopped:
+        if any(config.get("target") and config.get("stop", "target") == "target" for config in configs):
             return "runs ended at the target, not at equal samples (stop: limit)"
+        table = self.table(results)
         if not table["is_reference"].any():
             return "no arm averages fp32 gradients in every step"
         others = table[~table["is_reference"].astype(bool)]
@@ -385,7 +385,7 @@ def _how_to_read_losses(table: pd.DataFrame, metric: str) -> str:
     words = [f"After {int(table['samples'].iloc[0]):,} samples, which all of these runs have seen."]
     words.append("Below 0: fp32 is better." if metric != "loss" else "Above 0: fp32 is better.")
     several = "Whiskers: 95 % interval each (Welch's t; arms that learn alike are paired by seed)."
-    words.append(captions.on_repeats(table["num"], several, "One seed: no intervals; differences may be chance."))
+    words.append(captions.on_repeats(table["num"], several))
     if table.groupby("pair").size().max() > 1:
         words.append("Dotted lines join the same codec with and without a residual.")
     return " ".join(words)

@@ -28,8 +28,9 @@ from bwbench.base.registry import FIGURES
 from bwbench.records import SCHEMA
 from bwbench.records.files import leads_out, write_bytes_atomic, write_json_atomic
 from bwbench.results.analysis.cells import PLANNED, state_of
-from bwbench.results.analysis.results import Results, by_experiment, regrouped
+from bwbench.results.analysis.results import Results
 from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.choice import Picture, pictures_of
 from bwbench.results.figures.style import PAGE_IN, look
 
 FORMATS = ("png", "pdf")
@@ -44,7 +45,7 @@ class Drawn:
 
     Attributes:
         paths: files written, pictures and their tables.
-        skipped: one line for each picture that was not drawn: which, and why.
+        skipped: one line for each group of cells to which a figure does not apply: which, and why.
         notes: what stands under the pictures, once each.
     """
 
@@ -61,93 +62,58 @@ def draw_album(
     at: Sequence[str] = (),
     formats: Sequence[str] = FORMATS,
 ) -> Drawn:
-    """Draw every figure of every group into ``out``, with a folder for each experiment where there are several.
+    """Draw every figure of every group into ``out``, in this process, with a folder for each of several experiments.
 
     Args:
-        names: figures to draw; None draws all of ``registry.FIGURES``. Raises ConfigError for a name that is none.
-        at: of figures that stand for one setting each, those whose settings are all among these, as in the files'
-            names (``10Mbps``, ``latency-100-ms``); empty draws all.
-        formats: of pictures, as in ``save.FORMATS``.
+        names, at: as in ``choice.pictures_of``.
+        formats: of pictures, as in FORMATS.
     """
-    figures: list[AbstractFigure] = [FIGURES.load(name)() for name in names or FIGURES.names()]
-    several = len({group.experiment for group in results}) > 1
-    groups: dict[frozenset[str], list[Results]] = {}  # figures that compare the same share tables that are made once
-    drawn = Drawn()
-    for figure in figures:
-        if figure.compares not in groups:
-            groups[figure.compares] = regrouped(results, figure.compares)
-        for group in groups[figure.compares]:
-            if at and not set(group.label.split("_")) <= {"", *at}:
-                continue
-            if (why_not := figure.why_not(group)) is not None:
-                label = f" ({group.label})" if group.label else ""
-                drawn.skipped.append(f"{figure.name} of {group.experiment}{label}: {why_not}")
-                continue
-            stem = _below(out, group.experiment if several else "") / "_".join(filter(None, (figure.name, group.label)))
-            picture, table = figure.draw(group, width_in), figure.table(group)
-            drawn.paths.extend(save(picture, table, group, figure.name, stem, formats))
-            drawn.notes.extend(note for note in group.notes if note not in drawn.notes)
-    return drawn
+    return joined(draw_pictures(pictures_of(results, names, at), out, width_in, formats, jobs=1))
 
 
-def _below(out: Path, name: str) -> Path:
-    """The folder of this name in ``out``, made where it is missing. Raises RecordError where it cannot be.
-
-    Both may lie in somebody else's records: a link that leads out is refused, so that nothing is written elsewhere.
-    """
-    folder = out / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {error.filename or folder}: {error.strerror}") from error
-    if leads_out(folder, out):
-        raise RecordError(
-            f"{folder} leads out of {out}, where nothing is drawn; remove that link, or name another --out"
-        )
-    return folder
+def joined(drawn: Iterable[Drawn]) -> Drawn:
+    """What came of several pictures together."""
+    whole = Drawn()
+    for one in drawn:
+        whole.paths.extend(one.paths)
+        whole.skipped.extend(one.skipped)
+        whole.notes.extend(note for note in one.notes if note not in whole.notes)
+    return whole
 
 
-def draw_albums(
-    results: Sequence[Results],
+def draw_pictures(
+    pictures: Sequence[Picture],
     out: Path,
-    names: Sequence[str] | None = None,
     width_in: float = PAGE_IN,
-    at: Sequence[str] = (),
+    formats: Sequence[str] = FORMATS,
     *,
     folders: bool = False,
-    formats: Sequence[str] = FORMATS,
     jobs: int | None = None,
-) -> Drawn:
-    """Draw what ``draw_album`` draws, experiment by experiment, in several processes where there are many cells.
+) -> Iterator[Drawn]:
+    """Draw them into ``out``; yields what came of each as soon as it and those before it are drawn, in their order.
 
     Args:
-        at, formats: see ``draw_album``.
+        formats: of pictures, as in FORMATS.
         folders: a folder for each experiment even where there is only one.
         jobs: processes; by default the cores that this one may use, or one where there are few cells.
     """
-    experiments = by_experiment(results)
-    several = folders or len(experiments) > 1
-    alike: dict[frozenset[str], list[str]] = {}  # figures that span the same settings share tables that are made once
-    for name in names or FIGURES.names():
-        alike.setdefault(FIGURES.load(name).compares, []).append(name)
+    several = folders or len({picture.experiment for picture in pictures}) > 1
     parts = [
-        partial(draw_album, groups, _below(out, experiment if several else ""), of_settings, width_in, at, formats)
-        for experiment, groups in experiments.items()
-        for of_settings in alike.values()
+        partial(draw_picture, picture, _below(out, picture.experiment if several else ""), width_in, formats)
+        for picture in pictures
     ]
-    num_cells = sum(len(group.folders) for group in results)
-    jobs = jobs or (len(os.sched_getaffinity(0)) if num_cells >= MANY_CELLS else 1)
+    cells = {folder.path for picture in pictures for group in picture.candidates for folder in group.folders}
+    jobs = jobs or (len(os.sched_getaffinity(0)) if len(cells) >= MANY_CELLS else 1)
     if min(jobs, len(parts)) < 2:
-        return _joined(part() for part in parts)
-    for group in results:  # before there are other processes, which then all have it
-        _ = group.cells, group.curves, group.ledger
+        yield from (part() for part in parts)
+        return
     global _parts
     _parts = parts
     gc.freeze()  # what was read stays: no process looks through it for garbage
     try:
         # An executor and not a Pool, which waits for ever for what a killed process was to draw.
         with ProcessPoolExecutor(min(jobs, len(parts)), mp_context=multiprocessing.get_context("fork")) as pool:
-            return _joined(pool.map(_draw_number, range(len(parts))))
+            yield from pool.map(_draw_number, range(len(parts)))
     except BrokenProcessPool:
         raise RecordError(
             "a process that drew figures was killed, by lack of memory perhaps; run the same command again"
@@ -168,13 +134,36 @@ def _draw_number(number: int) -> Drawn:
         gc.collect()
 
 
-def _joined(drawn: Iterable[Drawn]) -> Drawn:
-    whole = Drawn()
-    for one in drawn:
-        whole.paths.extend(one.paths)
-        whole.skipped.extend(one.skipped)
-        whole.notes.extend(note for note in one.notes if note not in whole.notes)
-    return whole
+def draw_picture(picture: Picture, folder: Path, width_in: float, formats: Sequence[str]) -> Drawn:
+    """Draw one picture into ``folder``: of the first of its candidates that the figure applies to."""
+    figure: AbstractFigure = FIGURES.load(picture.figure)()
+    drawn = Drawn()
+    for group in picture.candidates:
+        if (why_not := figure.why_not(group)) is not None:
+            label = f" ({group.label})" if group.label else ""
+            drawn.skipped.append(f"{figure.name} of {group.experiment}{label}: {why_not}")
+            continue
+        stem = folder / "_".join(filter(None, (figure.name, group.label)))
+        return Drawn(save(figure.draw(group, width_in), figure.table(group), group, figure.name, stem, formats),
+                     [], list(dict.fromkeys(group.notes)))  # fmt: skip
+    return drawn
+
+
+def _below(out: Path, name: str) -> Path:
+    """The folder of this name in ``out``, made where it is missing. Raises RecordError where it cannot be.
+
+    Both may lie in somebody else's records: a link that leads out is refused, so that nothing is written elsewhere.
+    """
+    folder = out / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+    if leads_out(folder, out):
+        raise RecordError(
+            f"{folder} leads out of {out}, where nothing is drawn; remove that link, or name another --out"
+        )
+    return folder
 
 
 def save(
@@ -215,7 +204,9 @@ def save(
                 _write(pdf, partial(figure.savefig, format="pdf", metadata=about))
         write_json_atomic(numbers, sidecar, sync=False)
     except OSError as error:
-        raise RecordError(f"cannot write {error.filename or stem}: {error.strerror}") from error
+        raise RecordError(
+            f"cannot write {error.filename or stem}: {error.strerror}; name another folder with --out"
+        ) from error
     return [path for path in (png, pdf, numbers) if path is numbers or path.suffix[1:] in formats]
 
 

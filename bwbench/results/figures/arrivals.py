@@ -40,6 +40,7 @@ class Arrivals(AbstractFigure):
     """A step function an arm. Ticks are repeats that were given up; marks stand where half have arrived."""
 
     name = "arrivals"
+    in_detail = True
 
     def applies(self, results: Results) -> str | None:
         """Needs an arm of which some repeats arrived and others did not.
@@ -48,8 +49,8 @@ class Arrivals(AbstractFigure):
         that is known is the limit, which is its bound there. Only in between something is to be seen here that no other
         figure has: what the fitted mean of such an arm rests on.
         """
-        if results.times.empty:
-            return "the cells have no target"
+        if why_not := captions.without_times_to_target(results):
+            return why_not
         num = results.times[["num", "num_censored"]]
         mixed = (num["num_censored"] > 0) & (num["num_censored"] < num["num"])
         return None if mixed.any() else "no arm has repeats that reached the target beside some that did not"

@@ -13,9 +13,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.results.analysis.caveats import AFTER, BEFORE, measured_links, measurements_of, pair_errors
+from bwbench.results.analysis.arm_labels import UNLIKE
+from bwbench.results.analysis.caveats import AFTER, BEFORE, COMPOSED_MARK, measured_links, measurements_of, pair_errors
 from bwbench.results.analysis.cells import setting_of
-from bwbench.results.analysis.results import COMPOSED_MARK, Results, once
+from bwbench.results.analysis.results import Results, once
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
@@ -36,6 +37,7 @@ class LinkAskedAndAchieved(AbstractFigure):
     """Left and middle: every measurement by bandwidth. Below: the share of measurements up to each error."""
 
     name = "link"
+    in_detail = True
     compares = frozenset({"link", "nodes", "batch_size", "accumulate", "model", "dataset", "optimizer", "compute",
                           "evaluate", "target", "stop", "limit"})  # fmt: skip
 
@@ -51,7 +53,7 @@ class LinkAskedAndAchieved(AbstractFigure):
         table, wide = self.table(results), width_in >= PAGE_IN
         body_in = 4.1 if wide else 3.6
         # A composed time is no part of this picture: what it shows was measured.
-        notes = [_in_words(table), *(note for note in results.notes if not note.startswith(COMPOSED_MARK.strip()))]
+        notes = [_in_words(table), *(note for note in results.notes if not note.startswith((COMPOSED_MARK, UNLIKE)))]
         num_links = table["id"].nunique()
         amount = f"{num_links} {'link' if num_links == 1 else 'links'}, {len(table)} measurements"
         setting = captions.setting_line(results, num_runs=amount)

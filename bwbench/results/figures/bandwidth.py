@@ -40,7 +40,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, and one arm at two bandwidths or more."""
-        return captions.too_few_bandwidths(results) or ("the cells have no target" if results.times.empty else None)
+        return captions.too_few_bandwidths(results) or captions.without_times_to_target(results)
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm and bandwidth."""
@@ -50,7 +50,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         table = self.table(results)
         shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
         unit = captions.time_unit(float(table["at_least_s"].max()))
-        arms = lines.of_arms(shaped, results.roles, lambda row: _mark(results, row, unit))
+        arms = lines.of_arms(shaped, results, lambda row: _mark(results, row, unit))
         bound = link_bound_of(results, unit)
         title = f"Time to {captions.timed_target(results)} against bandwidth"
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
@@ -113,7 +113,7 @@ def _limit(results: Results, arm: str, unit: captions.TimeUnit) -> lines.Level |
     role = results.roles[arm]
     style, centre = arm_style(arm, role), estimate(arrivals)
     low, high = ((math.nan if end is None else end / unit.seconds) for end in (centre.low, centre.high))
-    name = captions.arm_label(arm, role, sum(map(bool, cells["composed"])), len(cells))
+    name = captions.label_of(results, arm, sum(map(bool, cells["composed"])), len(cells))
     name = f"{name}, not reached" if math.isinf(centre.value) else name
     dots = tuple(arrival.at_least / unit.seconds for arrival in arrivals)
     side = lines.BELOW if role == HEADROOM else ""  # nothing is faster than computing alone
@@ -132,8 +132,7 @@ def _finish(axes: Axes, bandwidths: list[float], leftmost: float, levels: pd.Ser
 
 def _how_to_read(table: pd.DataFrame, bound: LinkBound | None, limits: Sequence[str]) -> list[str]:
     several = "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on log time)."
-    one = "One repeat an arm: no intervals; differences may be chance."
-    words = [captions.on_repeats(table["num"], several, one)]
+    words = [captions.on_repeats(table["num"], several)]
     words += captions.on_censored(table["time_s"], table["num_censored"])
     if bound is not None:
         words.append(f"Link-bound: what {bound.arm} sends until the target, at the full rate of the link.")
@@ -206,6 +205,7 @@ class Throughput(AbstractFigure):
     """Log-log lines with intervals; as many samples as nodes times one node alone are the ideal."""
 
     name = "throughput"
+    in_detail = True
     compares = frozenset({"link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
@@ -229,7 +229,7 @@ class Throughput(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
         shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
-        arms = lines.of_arms(shaped, results.roles, _rate_mark)
+        arms = lines.of_arms(shaped, results, _rate_mark)
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         title = "Training throughput against bandwidth"
         notes = [_how_to_read_rates(table), *results.notes]
@@ -285,7 +285,7 @@ def _rate_limits(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]
         low, high = (float(rows[end].iloc[0]) if one else math.nan for end in ("low", "high"))
         role = results.roles[arm]
         style = arm_style(arm, role)
-        label = captions.arm_label(arm, role, rows["num_composed"].sum(), rows["num"].sum())
+        label = captions.label_of(results, arm, rows["num_composed"].sum(), rows["num"].sum())
         dots = tuple(rows["repeats"].iloc[0]) if one else tuple(rows["samples_per_s"])
         yield lines.Level(label, value, style.color, style.line, low, high, dots)
 
@@ -302,6 +302,6 @@ def _ideal(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]:
 
 def _how_to_read_rates(table: pd.DataFrame) -> str:
     several = "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on logarithms)."
-    repeats = captions.on_repeats(table["num"], several, "One repeat an arm: no intervals.")
+    repeats = captions.on_repeats(table["num"], several)
     words = f"Samples over training time, evaluation excluded. {repeats}"
     return f"{words} More samples a second are not fewer seconds to a target: see time to accuracy."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +41,7 @@ class TimeToAccuracy(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target and one cell that is done, of nodes that have times."""
-        return captions.without_times(results) or ("the cells have no target" if results.times.empty else None)
+        return captions.without_times_to_target(results)
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm."""
@@ -51,6 +50,7 @@ class TimeToAccuracy(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
         table["role"] = table["arm"].map(results.roles)
+        table["label"] = table["arm"].map(results.labels)
         rows = table.to_dict("records")
         setting = captions.setting_line(results, num_runs=table["num"])
         title = f"Time to {captions.timed_target(results)}"
@@ -117,7 +117,7 @@ def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -
 
 
 def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
-    names = [captions.arm_label(row["arm"], row["role"], row["num_composed"], row["num"]) for row in rows]
+    names = [captions.arm_label(row["label"], row["role"], row["num_composed"], row["num"]) for row in rows]
     if width_in < PAGE_IN:
         names = [captions.in_two_lines(name) for name in names]
     axes.set_yticks(range(len(rows)), names, linespacing=1.0)
@@ -178,8 +178,7 @@ def _interval(low: float, high: float, write: Any) -> str:
 
 def _how_to_read(table: pd.DataFrame) -> list[str]:
     several = "Dots: repeats. Bars or large marks: geometric mean; whiskers: 95 % interval (Student's t on log time)."
-    one = "One repeat an arm: no intervals; differences may be chance."
-    words = [captions.on_repeats(table["num"], several, one)]
+    words = [captions.on_repeats(table["num"], several)]
     if (table["num_censored"] > 0).any():
         words.append("Arrows: fewer than half of the repeats reached the target within the training limit; a bound.")
     if table["speedup_num"].max() > 1:
@@ -200,6 +199,7 @@ class StepTime(AbstractFigure):
     """Mean seconds of each part over all steps, ranks and runs; means add up, so the bar is the mean step."""
 
     name = "step-time"
+    in_detail = True
 
     def applies(self, results: Results) -> str | None:
         """Needs one cell that is done and recorded the ledger of its steps, of nodes that have times."""
@@ -231,7 +231,7 @@ class StepTime(AbstractFigure):
         unit = captions.time_unit(float(table["step_s"].max()) / 10)  # steps read better as 850 ms than as 0.85 s
         for position, row in enumerate(rows):
             _draw_step(axes, position, row, parts, unit)
-        _finish_steps(figure, axes, rows, results.roles, unit)
+        _finish_steps(figure, axes, rows, results, unit)
         _write_inside(figure, axes, rows, parts, unit)
         return figure
 
@@ -257,13 +257,13 @@ def _median_shows(row: dict[Any, Any]) -> bool:
 
 
 def _finish_steps(
-    figure: Figure, axes: Axes, rows: list[dict[Any, Any]], roles: Mapping[str, str], unit: captions.TimeUnit
+    figure: Figure, axes: Axes, rows: list[dict[Any, Any]], results: Results, unit: captions.TimeUnit
 ) -> None:
     narrow = figure.get_figwidth() < PAGE_IN
     batch = Counter(row["global_batch"] for row in rows).most_common(1)[0][0]
     labels = []
     for row in rows:
-        label = captions.arm_label(row["arm"], roles[row["arm"]], row["num_composed"], row["num"])
+        label = captions.label_of(results, row["arm"], row["num_composed"], row["num"])
         if row["global_batch"] != batch:
             label = f"{label}\nstep of {row['global_batch']:.0f} samples"
         elif narrow:

@@ -22,10 +22,13 @@ class AbstractFigure(ABC):
         compares: the settings that one picture spans besides arms and repeats, as flat names (``link.bandwidth``);
             every other setting that varies makes a picture for each of its values. Where a compared setting does not
             vary, ``applies`` says so.
+        in_detail: whether it is drawn only where it is asked for, or all are (``bwbench plot --all``): the others
+            answer what an experiment asks.
     """
 
     name: ClassVar[str]
     compares: ClassVar[frozenset[str]] = frozenset()
+    in_detail: ClassVar[bool] = False
 
     @abstractmethod
     def applies(self, results: Results) -> str | None:

@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.results.analysis.cells import Row
-from bwbench.results.analysis.results import Results, arrivals_by_seed, ends_of
-from bwbench.results.analysis.statistics import Arrival, estimate, number
+from bwbench.results.analysis.results import Results, arrivals_by_seed, ends_of, samples_by_seed
+from bwbench.results.analysis.statistics import estimate
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, panel_title
@@ -35,7 +35,7 @@ class BatchSize(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, and one arm with two global batches."""
-        if results.times.empty:
+        if not results.done or results.cells["target_metric"].isna().all():
             return "the cells have no target"
         batches = results.cells.groupby("arm")["global_batch"].nunique()
         return None if batches.max() > 1 else "only one batch size"
@@ -43,20 +43,21 @@ class BatchSize(AbstractFigure):
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm, batch size, accumulation and bandwidth; ``time_…`` in seconds, ``samples_…`` to the target.
 
-        Each has ``_value`` (infinite where fewer than half reached it), ``_low``, ``_high``, ``_at_least``.
+        Each has ``_value`` (infinite where fewer than half reached it), ``_low``, ``_high``, ``_at_least``; of virtual
+        nodes samples alone.
         """
         by = ["arm", "nodes", "batch_size", "accumulate", "bandwidth_bps"]
         rows = []
         for values, part in results.cells.groupby(by, dropna=False, sort=True):
             times = list(arrivals_by_seed(part).values())
-            samples = list(_samples_by_seed(part))
-            if not times or not samples:
+            samples = list(samples_by_seed(part).values())
+            if not samples or not (times or part["virtual"].any()):
                 continue
-            time, sample = estimate(times), estimate(samples)
+            time, sample = estimate(times) if times else None, estimate(samples)
             row: Row = dict(zip(by, values, strict=True))
-            row |= {"global_batch": int(part["global_batch"].iloc[0]), "num": len(times)}
+            row |= {"global_batch": int(part["global_batch"].iloc[0]), "num": len(times or samples)}
             row |= {"num_composed": int(part["composed"].sum())}
-            row |= ends_of("time", time) | {"time_censored": time.num_censored}
+            row |= ends_of("time", time) | {"time_censored": time.num_censored if time else 0}
             rows.append(row | ends_of("samples", sample) | {"samples_censored": sample.num_censored})
         table = pd.DataFrame(rows)
         ends = [f"{what}_{end}" for what in ("time", "samples") for end in ("low", "high")]
@@ -66,14 +67,16 @@ class BatchSize(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
         bandwidths: list[float | None] = sorted(table["bandwidth_bps"].dropna().unique()) or [None]
-        num_panels = 1 + len(bandwidths)
+        timed = bool(table["time_at_least"].notna().any())
+        num_panels = 1 + (len(bandwidths) if timed else 0)
         columns = min(num_panels, 3 if wide else 1)
         rows = -(-num_panels // columns)
         accumulated = bool((table["accumulate"] > 1).any())
         notes = [*_how_to_read(table), *results.notes]
-        title = f"Samples and time to {captions.timed_target(results)} by batch"
+        what = f"and time to {captions.timed_target(results)}" if timed else f"to {captions.target_words(results)}"
+        title = f"Samples {what} by batch"
         setting = captions.setting_line(results, num_runs=table["num"])
-        labels = captions.arm_labels(table, results.roles)
+        labels = captions.labels_of(table, results)
         styles = {arm: arm_style(arm, results.roles[arm]) for arm in labels}
         legend = [arm_handle(styles[arm], label, linestyle="-") for arm, label in labels.items()]
         if accumulated:
@@ -92,9 +95,9 @@ class BatchSize(AbstractFigure):
         _draw_panel(panels[0], fastest, "samples", 1e3, styles)
         panel_title(panels[0], "samples to target")
         panels[0].set_ylabel("thousand samples")
-        times = table["time_at_least"]
-        unit = captions.time_unit(math.sqrt(times.max() * times.min()))
-        for axes, bandwidth in zip(panels[1:], bandwidths, strict=False):
+        times = table["time_at_least"].dropna()
+        unit = captions.time_unit(math.sqrt(times.max() * times.min()) if timed else 1.0)
+        for axes, bandwidth in zip(panels[1:num_panels], bandwidths, strict=False):
             here = table[table["bandwidth_bps"].isna() | (table["bandwidth_bps"] == bandwidth)]
             _draw_panel(axes, here, "time", unit.seconds, styles)
             panel_title(
@@ -108,17 +111,6 @@ class BatchSize(AbstractFigure):
         for axes in panels[:num_panels]:
             _finish(axes, batches, width_in / columns - 0.8, body)
         return figure
-
-
-def _samples_by_seed(cells: pd.DataFrame) -> Iterator[Arrival]:
-    """Samples to the target as a time is taken: known up to the interval between evaluations, or at least the limit."""
-    for row in cells.drop_duplicates("seed").to_dict("records"):
-        needed, given = number(row["samples_to_target"]), number(row["samples"])
-        if needed is not None:
-            grid = max(number(row["evaluate_every_samples"]) or 0.0, float(row["global_batch"]))
-            yield Arrival(needed, None, min(grid, needed))
-        elif number(row["censored_at_s"]) is not None and given:
-            yield Arrival(None, given)
 
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, what: str, unit: float, styles: Mapping[str, ArmStyle]) -> None:

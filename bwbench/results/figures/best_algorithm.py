@@ -16,9 +16,11 @@ from matplotlib.patches import Patch, Rectangle
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.best_set import best_set
+from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cells import DONE, Row
 from bwbench.results.analysis.ratio import Ratio
-from bwbench.results.analysis.results import COMPOSED_MARK, Results, arrivals_by_seed
+from bwbench.results.analysis.results import Results, arrivals_by_seed
+from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
@@ -102,7 +104,7 @@ class BestAlgorithm(AbstractFigure):
         rtts = sorted(cells["rtt_s"].dropna().unique())
         if len(rtts) < 2:
             return f"only one latency (RTT {DURATION.format(rtts[0])})" if rtts else "the link is unshaped"
-        return None if fastest_by_link(cells) else "the cells have no target"
+        return captions.without_times(results) or (None if fastest_by_link(cells) else "the cells have no target")
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row a link."""
@@ -119,8 +121,8 @@ class BestAlgorithm(AbstractFigure):
         races = fastest_by_link(results.cells)
         bandwidths = sorted({race.bandwidth_bps for race in races})
         rtts = sorted({race.rtt_s for race in races})
-        names = _names(races, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
-        legend = _legend(races, names, results.roles)
+        names = _names(races, results.labels, (width_in - _BESIDE_IN) / len(bandwidths) - _PAD_IN)
+        legend = _legend(races, names, results)
         title = f"Shortest time to {captions.timed_target(results)}, by link"
         setting = captions.setting_line(results, num_runs=[race.num for race in races if race.num])
         notes = [_how_to_read(races), *results.notes]
@@ -136,21 +138,22 @@ class BestAlgorithm(AbstractFigure):
         return figure
 
 
-def _names(races: Sequence[Fastest], room_in: float) -> dict[str, str]:
-    """What stands for each arm in its cells: its name where all fit, else a code."""
+def _names(races: Sequence[Fastest], labels: Mapping[str, str], room_in: float) -> dict[str, str]:
+    """What stands for each arm in its cells: its label where all fit, else a code."""
     composed = {race.arm for race in races if race.composed}
     arms = [race.arm for race in races if race.arm is not None]
-    names = {arm: f"{arm}{COMPOSED_MARK if arm in composed else ''}" for arm in sorted(set(arms))}
+    names = {arm: f"{labels[arm]}{COMPOSED_MARK if arm in composed else ''}" for arm in sorted(set(arms))}
     if all(len(name) * _LETTER_IN <= room_in for name in names.values()):
         return names
-    return {arm: f"{code}{COMPOSED_MARK if arm in composed else ''}" for arm, code in _codes(arms).items()}
+    codes = _codes([labels[arm] for arm in arms])
+    return {arm: f"{codes[labels[arm]]}{COMPOSED_MARK if arm in composed else ''}" for arm in sorted(set(arms))}
 
 
-def _legend(races: Sequence[Fastest], names: Mapping[str, str], roles: Mapping[str, str]) -> list[Patch]:
+def _legend(races: Sequence[Fastest], names: Mapping[str, str], results: Results) -> list[Patch]:
     legend = [
-        Patch(facecolor=arm_style(arm, roles[arm]).color, label=f"{name}  {captions.arm_label(arm, roles[arm])}")
+        Patch(facecolor=arm_style(arm, results.roles[arm]).color, label=f"{name}  {captions.label_of(results, arm)}")
         for arm, name in names.items()
-        if name.removesuffix(COMPOSED_MARK) != arm
+        if name.removesuffix(COMPOSED_MARK) != results.labels[arm]
     ]
     if any(race.tie for race in races):
         legend.append(Patch(facecolor="#dddddd", edgecolor="#777777", hatch="//////", label="others may be as fast"))
@@ -217,7 +220,7 @@ def _how_to_read(races: Sequence[Fastest]) -> str:
             "(one-sided Welch's t on log time against the first, Bonferroni)."
         )
     if any(race.arm is not None and race.runner_up is not None and race.tie is None for race in races):
-        words.append("Where an arm has one repeat, or too few that arrived, nothing says whether it is chance.")
+        words.append(f"n = 1: {ONE_REPEAT}; nor do too few repeats that arrived.")
     if any(race.arm is None for race in races):
         words.append("none: no arm reached the target within its limit.")
     words.append("The free network (no-communication) takes no part.")

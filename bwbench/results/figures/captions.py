@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
 import pandas as pd
 
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.arrival import FIRST_CROSSING
+from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
-from bwbench.results.analysis.cells import is_virtual
-from bwbench.results.analysis.results import COMPOSED_MARK, Results
+from bwbench.results.analysis.cells import is_virtual, time_words
+from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.statistics import ONE_REPEAT
+from bwbench.results.text import TimeUnit as TimeUnit  # what figures say of times stands in one place
+from bwbench.results.text import time_unit as time_unit
 
 APART = 1.2  # times: what differs by less spans no axis
 _RATE_DIGITS = 4  # the mean of a trace has many more
 _NAMED_KINDS = 2  # of link: more are counted
+_ONE_NODE = " (1 node)"
 LONG_NAME = 18  # letters of an arm's name that a narrow picture writes in one line
-
-
-class TimeUnit(NamedTuple):
-    """The unit of a time axis."""
-
-    symbol: str
-    seconds: float
-
-
-def time_unit(longest_s: float) -> TimeUnit:
-    """The unit in which ``longest_s`` is neither tiny nor a long number."""
-    if longest_s < 0.1:
-        return TimeUnit("ms", 1e-3)
-    if longest_s <= 600.0:
-        return TimeUnit("s", 1.0)
-    return TimeUnit("min", 60.0) if longest_s <= 6 * 3600.0 else TimeUnit("h", 3600.0)
 
 
 def setting_line(
@@ -51,6 +39,7 @@ def setting_line(
     shown = networked if len(networked) else cells
     nodes = _range(sorted({int(nodes) for nodes in shown["nodes"]}))
     parts = [f"{_each(shown['model'])} on {_each(shown['dataset'])}", f"{nodes} {'node' if nodes == '1' else 'nodes'}"]
+    parts += _unusual_times(results, set(shown["id"]))
     if link is None:
         links = sorted({str(words) for words in shown["link"]})
         link = links[0] if with_bandwidth and len(links) == 1 else _link_without_bandwidth(shown)
@@ -58,6 +47,14 @@ def setting_line(
         counts = sorted({int(count) for count in num_runs})
         num_runs = f"n = {_range(counts)}" if counts else ""
     return " · ".join(part for part in (*parts, link, results.group.words, num_runs) if part)
+
+
+def _unusual_times(results: Results, ids: Collection[object]) -> list[str]:
+    """Slow motion, and nodes that take unlike times: what ``Group.words`` does not say already."""
+    said = {name for name, _ in results.group.key}
+    configs = (folder.cell.config for folder in results.done if folder.cell.id in ids)
+    words = time_words(configs)
+    return [one for one in words if ("dilation" if one.startswith("dilation") else "compute.step_time") not in said]
 
 
 def target_words(results: Results) -> str:
@@ -133,7 +130,7 @@ def on_censored(values: pd.Series, num_censored: pd.Series) -> list[str]:
 
 def arm_label(arm: str, role: str, num_composed: float = 0, num: float = 0) -> str:
     """An arm's name in figures, ``marked``; one node alone is said, because all others have more."""
-    return marked(f"{arm} (1 node)" if role == REFERENCE else arm, num_composed, num)
+    return marked(f"{arm}{_ONE_NODE}" if role == REFERENCE else arm, num_composed, num)
 
 
 def marked(name: str, num_composed: float, num: float) -> str:
@@ -143,23 +140,28 @@ def marked(name: str, num_composed: float, num: float) -> str:
     return f"{name}{COMPOSED_MARK}" if num_composed >= num else f"{name}{COMPOSED_MARK} ({num_composed:g} of {num:g})"
 
 
-def arm_labels(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, str]:
-    """``arm_label`` of each arm of a table with ``num_composed`` and ``num``; sorted."""
+def label_of(results: Results, arm: str, num_composed: float = 0, num: float = 0) -> str:
+    """``arm_label`` of an arm by its recorded name, as short as the others leave it."""
+    return arm_label(results.labels.get(arm, arm), results.roles[arm], num_composed, num)
+
+
+def labels_of(rows: pd.DataFrame, results: Results) -> dict[str, str]:
+    """``label_of`` each arm of a table with ``num_composed`` and ``num``; sorted."""
     sums = rows.groupby("arm")[["num_composed", "num"]].sum()
-    return {str(arm): arm_label(str(arm), roles[str(arm)], row["num_composed"], row["num"])
-            for arm, row in sums.iterrows()}  # fmt: skip
+    return {str(arm): label_of(results, str(arm), row["num_composed"], row["num"]) for arm, row in sums.iterrows()}
 
 
-def on_repeats(
-    num: pd.Series, several: str, one: str = "One repeat a mark: no intervals; differences may be chance."
-) -> str:
-    """How to read marks of ``num`` repeats: ``several`` where any has more than one."""
-    return several if (num > 1).any() else one
+def on_repeats(num: pd.Series, several: str) -> str:
+    """How to read marks of ``num`` repeats: ``several`` where any has more than one, and what those of one say."""
+    single = f"n = 1: {ONE_REPEAT}, and has no interval."
+    return " ".join([*([several] if (num > 1).any() else []), *([single] if (num == 1).any() else [])])
 
 
 def in_two_lines(label: str) -> str:
-    """A long name broken at the hyphen nearest its middle, for narrow pictures; others as they are."""
-    breaks = [place + 1 for place, letter in enumerate(label) if letter in "- "]
+    """A long name broken before its options, or else at the hyphen nearest its middle, for narrow pictures; others as
+    they are."""
+    breaks = [label.index("(")] if "(" in label.removesuffix(_ONE_NODE) else []
+    breaks = breaks or [place + 1 for place, letter in enumerate(label) if letter in "- "]
     if len(label) <= LONG_NAME or not breaks:
         return label
     place = min(breaks, key=lambda place: abs(place - len(label) / 2))
@@ -169,6 +171,11 @@ def in_two_lines(label: str) -> str:
 def without_times(results: Results) -> str | None:
     """Why a figure of times has nothing to draw: all done cells have virtual nodes; None where one has workers."""
     return "virtual nodes have no times" if results.done and all(map(is_virtual, results.done)) else None
+
+
+def without_times_to_target(results: Results) -> str | None:
+    """Why a figure of times to the target has nothing to draw; None where there are some."""
+    return without_times(results) or (None if results.has_times else "the cells have no target")
 
 
 def too_few_bandwidths(results: Results) -> str | None:

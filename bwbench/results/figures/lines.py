@@ -9,7 +9,7 @@ stand at the slowest link, where they are farthest apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,8 @@ from matplotlib.transforms import Bbox, ScaledTranslation
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import HEADROOM, REFERENCE
-from bwbench.results.figures.captions import arm_label
+from bwbench.results.analysis.results import Results
+from bwbench.results.figures.captions import arm_label, label_of
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
 from bwbench.results.figures.marks import BOUND, arm_handle, draw_mark, draw_whiskers, emptiest, host_bound_look, spread
 from bwbench.results.figures.style import INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
@@ -113,9 +114,7 @@ def framed(
     return framed_axes(width_in, 2.75 + extra_in, title, setting, notes, entries)
 
 
-def of_arms(
-    table: pd.DataFrame, roles: Mapping[str, str], mark: Callable[[dict[Hashable, Any]], Mark]
-) -> list[ArmLine]:
+def of_arms(table: pd.DataFrame, results: Results, mark: Callable[[dict[Hashable, Any]], Mark]) -> list[ArmLine]:
     """A line an arm, the uppermost at the slowest link first, as they stand there.
 
     Args:
@@ -124,10 +123,9 @@ def of_arms(
     """
     lines = []
     for arm, rows in table.groupby("arm"):
-        role = roles[str(arm)]
-        label = arm_label(str(arm), role, rows["num_composed"].sum(), rows["num"].sum())
+        label = label_of(results, str(arm), rows["num_composed"].sum(), rows["num"].sum())
         marks = tuple(mark(row) for row in rows.sort_values("bandwidth_bps").to_dict("records"))
-        lines.append(ArmLine(str(arm), arm_style(str(arm), role), label, marks))
+        lines.append(ArmLine(str(arm), arm_style(str(arm), results.roles[str(arm)]), label, marks))
     return sorted(lines, key=lambda line: (line.marks[0].bandwidth_bps, -line.marks[0].value, line.arm))
 
 

@@ -239,9 +239,9 @@ class LinksCompared(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, two arms, and two links that bandwidth and latency alone do not tell apart."""
-        links, table = list(asked_links(results).values()), links_table(results)
-        if table.empty:
-            return "the cells have no target"
+        if why_not := captions.without_times_to_target(results):
+            return why_not
+        links = list(asked_links(results).values())
         if len(links) < 2:
             return "only one kind of link"
         beside_rate = [{**link, "bandwidth": None, "latency": None} for link in links if link.get("shaped", True)]
@@ -249,7 +249,7 @@ class LinksCompared(AbstractFigure):
             return "the links differ in bandwidth and latency alone"
         if len(links) > _MOST_LINKS:
             return f"{len(links)} links are too many for one picture"
-        return "only one arm" if table["arm"].nunique() < 2 else None
+        return "only one arm" if links_table(results)["arm"].nunique() < 2 else None
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm and link."""
@@ -267,7 +267,7 @@ class LinksCompared(AbstractFigure):
             for link in links
         ]
         row_pt = _GAP_PT + max(_PITCH_PT * len(arms), *(sum(label.heights_pt) for label in labels))
-        words = captions.arm_labels(table, results.roles)
+        words = captions.labels_of(table, results)
         styles = {arm: arm_style(arm, role) for arm, role in results.roles.items()}
         legend = [arm_handle(styles[arm], words[arm], linestyle="none") for arm in arms]
         legend += [_limit_handle(row, words[row["arm"]], results.roles[row["arm"]], wide=wide) for row in limits]

@@ -103,9 +103,12 @@ class SpeedUpByNodes(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs ``single``, and one arm with two numbers of nodes at one batch."""
-        return _why_not(results) or (
-            None if families(speedup_table(results)) else "only one number of nodes at any one batch"
-        )
+        if (why_not := _nothing_to_compare(results)) is not None:
+            return why_not
+        several = results.cells.groupby("arm")["nodes"].nunique().max() > 1  # where not, no table is needed to see it
+        if several and (why_not := _why_not(results)) is not None:
+            return why_not
+        return None if several and families(speedup_table(results)) else "only one number of nodes at any one batch"
 
     def table(self, results: Results) -> pd.DataFrame:
         """One row an arm, number of nodes, bandwidth and batch."""
@@ -143,11 +146,17 @@ class SpeedUpByNodes(AbstractFigure):
         return figure
 
 
-def _why_not(results: Results) -> str | None:
-    if results.times.empty:
-        return "the cells have no target"
+def _nothing_to_compare(results: Results) -> str | None:
+    if why_not := captions.without_times_to_target(results):
+        return why_not
     if not (results.cells["role"] == REFERENCE).any():
         return f"the arm {ALONE!r} is not there to compare with"
+    return None
+
+
+def _why_not(results: Results) -> str | None:
+    if (why_not := _nothing_to_compare(results)) is not None:
+        return why_not
     return f"no arm shares a seed with {ALONE!r}" if speedup_table(results).empty else None
 
 
@@ -192,7 +201,7 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def _legend(results: Results, table: pd.DataFrame) -> list[Line2D]:
-    labels = captions.arm_labels(table, results.roles)
+    labels = captions.labels_of(table, results)
     return [arm_handle(arm_style(arm, results.roles[arm]), label) for arm, label in labels.items()]
 
 
@@ -232,6 +241,7 @@ class Viability(AbstractFigure):
     """A panel for each number of nodes on common axes, whatever the batch and the bandwidth."""
 
     name = "viability"
+    in_detail = True
     compares = frozenset({"nodes", "batch_size", "accumulate", "link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:

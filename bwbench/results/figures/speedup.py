@@ -40,13 +40,13 @@ class SpeedUp(AbstractFigure):
     """A line an arm; under it where each line crosses 1, with intervals."""
 
     name = "speedup"
+    in_detail = True
     compares = frozenset({BANDWIDTH_KEY})
 
     def applies(self, results: Results) -> str | None:
         """Needs a target, and a baseline beside another arm at two bandwidths or more."""
         why_not = captions.too_few_bandwidths(results)
-        if why_not is None and results.times.empty:
-            return "the cells have no target"
+        why_not = why_not or captions.without_times_to_target(results)
         if why_not is None and baseline_of(results) is None:
             return "no arm ran at two bandwidths"
         return why_not or (None if len(self.table(results)) else "no arm shares seeds and bandwidths with the baseline")
@@ -78,14 +78,14 @@ class SpeedUp(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, (baseline, comparison) = self.table(results), compare_with_baseline(results)
         any_composed = table.groupby("arm")["composed"].transform("any")
-        arms = lines.of_arms(table.assign(num_composed=any_composed * table["num"]), results.roles, _mark)
-        scale = scale_of(results.done)
+        arms = lines.of_arms(table.assign(num_composed=any_composed * table["num"]), results, _mark)
+        scale, named = scale_of(results.done), results.labels[baseline]
         strip = shown_crossovers(comparison.crossovers, arms)
-        title = f"Speed-up over {baseline} in time to {captions.timed_target(results)}"
+        title = f"Speed-up over {named} in time to {captions.timed_target(results)}"
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
-        notes = [*_how_to_read(table, baseline, comparison), *results.notes]
+        notes = [*_how_to_read(table, named, comparison), *results.notes]
         style = arm_style(baseline, results.roles[baseline])
-        usual = arm_handle(style, f"{baseline} (baseline)")
+        usual = arm_handle(style, f"{named} (baseline)")
         extra_in = (STRIP_ROW_IN * len(strip) + 0.3 if strip else 0.0) + (0.4 if scale.at(1.0) else 0.0)
         figure, axes = lines.framed(width_in, title, setting, notes, arms, [usual], extra_in)
         below = None
@@ -98,7 +98,7 @@ class SpeedUp(AbstractFigure):
         axes.set_yscale("log")
         axes.axhline(1.0, color=style.color, linewidth=1.2, linestyle=style.line, zorder=2.5)
         ends = lines.draw(figure, axes, arms, width_in)
-        _finish(axes, table, baseline)
+        _finish(axes, table, named)
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_xlim(bandwidths[0] / 1.25, bandwidths[-1] * 1.25)
         _scale_axis(axes, scale, width_in)
@@ -106,10 +106,10 @@ class SpeedUp(AbstractFigure):
             lines.bandwidth_axis(below, bandwidths)
             axes.tick_params(labelbottom=False)
             axes.set_xlabel("")
-            draw_strip(figure, below, strip, baseline)
+            draw_strip(figure, below, strip, named)
         lines.thin_ticks(figure, axes if below is None else below, bandwidths)
         if lines.named_at_ends(arms, width_in):
-            lines.name_ends(figure, axes, ends, [lines.Level(f"{baseline} (baseline)", 1.0, style.color, style.line)])
+            lines.name_ends(figure, axes, ends, [lines.Level(f"{named} (baseline)", 1.0, style.color, style.line)])
         return figure
 
 
@@ -172,22 +172,21 @@ def _scale_axis(axes: Axes, scale: Scale, width_in: float) -> None:
 def _how_to_read(table: pd.DataFrame, baseline: str, comparison: Comparison) -> list[str]:
     words = [f"Time of {baseline} over time of the arm; above 1 the arm is faster."]
     several = "Marks: ratio of geometric means; whiskers: 95 % interval each (Welch's t on log time)."
-    one = "One repeat an arm: no intervals; differences may be chance."
-    words.append(captions.on_repeats(table["num"], several, one))
+    words.append(captions.on_repeats(table["num"], several))
     if (table["bound"] != "").any():
         words.append("Hollow with arrow: one of the two did not reach the target; a bound.")
     if comparison.crossovers:
         words.append("Strip: where lines and the bands between whiskers cross 1; arrows: open.")
-    return [" ".join(words), *_without_crossover(comparison.crossovers, baseline)]
+    return [" ".join(words), *_without_crossover(comparison, baseline)]
 
 
-def _without_crossover(rows: Sequence[CrossoverRow], baseline: str) -> list[str]:
+def _without_crossover(comparison: Comparison, baseline: str) -> list[str]:
     """Which arms do not cross, and why: ``faster at all measured bandwidths: diloco, top-k``."""
     whys: dict[str, list[str]] = {}
-    for row in rows:
+    for row in comparison.crossovers:
         if not row.crossovers.found:
             why = row.crossovers.why.removesuffix(", and no trend in it")
-            whys.setdefault(why, []).append(row.algorithm)
+            whys.setdefault(why, []).append(comparison.labels.get(row.algorithm, row.algorithm))
     parts = [f"{', '.join(sorted(arms))} ({why})" for why, arms in sorted(whys.items())]
     return [f"No crossover with {baseline}: {'; '.join(parts)}."] if parts else []
 

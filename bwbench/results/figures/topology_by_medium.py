@@ -41,6 +41,11 @@ class TopologyByMedium(AbstractFigure):
 
     def applies(self, results: Results) -> str | None:
         """Needs central and decentral arms, and two media or numbers of nodes."""
+        if why_not := captions.without_times(results):
+            return why_not
+        places = {topology.place for folder in results.done if (topology := topology_of(folder.cell)) is not None}
+        if len(places) < 2:  # most experiments: the table takes a while
+            return "no central arm beside a decentral one"
         table = topology_table(results)
         linked = table[table["topology"] != ""]
         if linked["place"].nunique() < 2:
@@ -65,9 +70,7 @@ class TopologyByMedium(AbstractFigure):
         setting = captions.setting_line(results, num_runs=linked["num"])
         variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"])
         sums = linked.groupby("variant")[["num_composed", "num"]].sum()
-        legend = [
-            _handle(row, results.roles[row["arm"]], sums.loc[row["variant"]]) for row in variants.to_dict("records")
-        ]
+        legend = [_handle(row, results, sums.loc[row["variant"]]) for row in variants.to_dict("records")]
         notes = [_how_to_read(table, results.roles), *results.notes]
         body_in = len(rows) * (2.0 if wide else 1.55) + 0.25
         figure, grid = framed_panels(width_in, body_in, (len(rows), len(media)), title, setting, notes, legend,
@@ -132,8 +135,9 @@ def topology_table(results: Results) -> pd.DataFrame:
     return table
 
 
-def _handle(row: dict[Any, Any], role: str, sums: pd.Series) -> Line2D:
-    label = captions.arm_label(row["variant"], role, sums["num_composed"], sums["num"])
+def _handle(row: dict[Any, Any], results: Results, sums: pd.Series) -> Line2D:
+    role, wired = results.roles[row["arm"]], row["variant"].removeprefix(row["arm"])
+    label = captions.arm_label(results.labels[row["arm"]] + wired, role, sums["num_composed"], sums["num"])
     style, central = arm_style(row["arm"], role), row["place"] == CENTRAL
     words = row["topology"] + _AVERAGING_WORDS.get(row["averaging"], "")
     hollow: Any = (

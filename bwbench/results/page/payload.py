@@ -12,18 +12,21 @@ import json
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from bwbench.methods.roles import REFERENCE
+from bwbench.methods.roles import METHOD, REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
+from bwbench.results.analysis.answer import baseline_of_group, counted, one_node_words
+from bwbench.results.analysis.arm_labels import unlike_arms_note
 from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
 from bwbench.results.analysis.cell_arrival import arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
-from bwbench.results.analysis.grouping import Group, group_cells
+from bwbench.results.analysis.grouping import Group, group_cells, setting_words
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
 from bwbench.results.analysis.results import Reader
 from bwbench.results.analysis.statistics import number
 from bwbench.results.analysis.targets import budget_of
@@ -49,8 +52,8 @@ _ROUNDED = (
     "wall_s", "steps", "samples",
 )  # fmt: skip
 _OWN = (
-    "experiment", "arm", "needs_no_link", "composed", "stops_at_target", "limit_samples", "limit_s", "metric",
-    "samples_at", "values", "clocks", "ledger", "link_facts", "environment", "log",
+    "experiment", "arm", "needs_no_link", "composed", "host_bound", "stops_at_target", "limit_samples", "limit_s",
+    "metric", "samples_at", "values", "clocks", "ledger", "link_facts", "environment", "log",
 )  # fmt: skip
 CELL_COLUMNS = (*_EXACT, *_ROUNDED, *_OWN)
 
@@ -85,16 +88,17 @@ def build_payload(
     experiments = sorted({folder.cell.experiment for folder in folders})
     roles = {str(row["arm"]): str(row["role"]) for row in rows.values()}
     arms = sorted(roles)
+    own = OwnSteps.of(folders)
     pools = {name: Pool() for name in ("samples_at", "values", "clocks", "environment", "log", "link_facts")}
     reader = reader or Reader()
     ordered = sorted(folders, key=lambda folder: (folder.cell.experiment, folder.path.name))
-    cells = [_cell(folder, rows[folder.path], experiments, arms, pools, reader) for folder in ordered]
+    cells = [_cell(folder, rows[folder.path], experiments, arms, pools, reader, own) for folder in ordered]
     numbers = {folder.path: index for index, folder in enumerate(ordered)}
     metrics = [row[CELL_COLUMNS.index("metric")] for row in cells]
     groups = []
     for index, experiment in enumerate(experiments):
         members = [folder for folder in ordered if folder.cell.experiment == experiment]
-        groups += [_group(group, index, numbers, metrics) for group in group_cells(members, COMPARES)]
+        groups += [_group(group, index, arms, numbers, metrics, own) for group in group_cells(members, COMPARES)]
     return {
         "schema": PAYLOAD_SCHEMA,
         "title": title,
@@ -111,7 +115,13 @@ def build_payload(
 
 
 def _cell(
-    folder: CellFolder, row: Row, experiments: list[str], arms: list[str], pools: dict[str, Pool], reader: Reader
+    folder: CellFolder,
+    row: Row,
+    experiments: list[str],
+    arms: list[str],
+    pools: dict[str, Pool],
+    reader: Reader,
+    own_steps: OwnSteps,
 ) -> list[object]:
     digest, budget = reader.read(folder), budget_of(folder.cell.config)
     curve = digest.curve
@@ -123,6 +133,7 @@ def _cell(
         "arm": arms.index(str(row["arm"])),
         "needs_no_link": int(concerns_no_link(folder.cell)),
         "composed": int(is_composed(folder)),
+        "host_bound": int(own_steps.row(folder)["host_bound"] is True),
         "stops_at_target": int(folder.cell.config.get("stop", "target") == "target"),
         "limit_samples": budget.samples,
         "limit_s": budget.time_s,
@@ -140,41 +151,52 @@ def _cell(
     return [values.get(name) for name in CELL_COLUMNS]
 
 
-def _group(group: Group, experiment: int, numbers: dict[Path, int], metrics: list[object]) -> Facts:
+def _group(
+    group: Group, experiment: int, arms: list[str], numbers: dict[Path, int], metrics: list[object], own: OwnSteps
+) -> Facts:
     rows = [cell_row(folder) for folder in group.folders]
     networked = [row for row in rows if row["role"] != REFERENCE] or rows
     targets = Counter((row["target_metric"], number(row["target_value"])) for row in networked)
     metric, value = targets.most_common(1)[0][0]
     members = sorted(numbers[folder.path] for folder in group.folders)
     named = ("model.name", "dataset.name", *COMPARES)
-    words = [_words(name, setting) for name, setting in group.key if name not in named]
+    words = [setting_words(name, setting) for name, setting in group.key if name not in named]
     nodes = sorted({int(number(row["nodes"]) or 0) for row in networked})
     if not any(name == "nodes" for name, _ in group.key):
         words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
     done = [folder for folder in group.folders if state_of(folder) == DONE]
     composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
+    bound = host_bound_note([cell_row(folder) | own.row(folder) for folder in done])
+    bound = bound.removeprefix(f"{HOST_BOUND_MARK} ") if bound else None  # no mark of the page has it
+    baseline = baseline_of_group(group)
     return {
         "experiment": experiment,
         "model": "/".join(sorted({str(row["model"]) for row in networked})),
         "dataset": "/".join(sorted({str(row["dataset"]) for row in networked})),
         "words": " · ".join(words),
+        # What sentences need that the page says of these cells (js/answer.js).
+        "nodes": counted(nodes[0], "node") if len(nodes) == 1 else "nodes that differ",
+        "settings": [setting_words(name, setting) for name, setting in group.key if name not in (*named, "nodes")],
+        "baseline": None if baseline is None else arms.index(baseline),
+        "one_node": list(_one_node(group, arms, own)),
         "metric": metric or next((metrics[index] for index in members if metrics[index]), None),
         "target": value,
         # What stands under every picture of these cells, as ``Results.notes``.
         "notes": [
             *left_out_notes(group.folders),
             *arrival_notes(done),
-            *(note for note in (composed, provenance_note(done)) if note),
+            *(note for note in (composed, bound, unlike_arms_note(done), provenance_note(done)) if note),
         ],
         "cells": members,
     }
 
 
-def _words(name: str, value: object) -> str:
-    if name == "nodes":
-        return f"{value} {'node' if value == 1 else 'nodes'}"
-    phrase = name.removesuffix(".name").removeprefix("link.").replace(".", " ").replace("_", " ")
-    return f"{phrase} {value}" if value is not None else f"no {phrase}"
+def _one_node(group: Group, arms: list[str], own: OwnSteps) -> Iterator[Facts]:
+    """For each round trip and method where one node alone is enough, at the recorded target."""
+    for of_one_latency in group_cells(group.folders):
+        rtts = {row["rtt_s"] for row in map(cell_row, of_one_latency.folders) if row["role"] == METHOD}
+        for arm, words in one_node_words(of_one_latency, own).items():
+            yield from ({"arm": arms.index(arm), "rtt_s": rtt_s, "words": words} for rtt_s in sorted(rtts, key=str))
 
 
 def arm_look(arm: str, role: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +18,8 @@ _HERE = Path(__file__).parent
 _PLOTLY = "plotly"  # whose Python package brings plotly.js; its own code is not imported
 # In the order in which they need each other.
 SCRIPTS = ("words.js", "student.js", "statistics.js", "isotonic.js", "arrivals.js", "state.js", "recommend.js",
-           "look.js", "charts.js", "ledger.js", "table.js", "recommendation.js", "controls.js", "main.js")  # fmt: skip
+           "answer.js", "look.js", "charts.js", "ledger.js", "table.js", "recommendation.js", "controls.js",
+           "main.js")  # fmt: skip
 WATCHED = "live.js"  # of a page that asks for newer records
 
 
@@ -33,6 +35,7 @@ def render_page(payload: Mapping[str, object], live: str | None = None) -> str:
     notices = [file for file in files if file.name.startswith("LICENSE") and ".dist-info" in str(file)]
     return template.render(
         title=str(payload["title"]),
+        title_parts=re.split(r"(?<=[_/.])", str(payload["title"])),  # where a narrow screen may break it
         style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
         vendor=Markup(plotly_js()),
         # It has to go along with the script.

@@ -20,6 +20,7 @@ from bwbench.results.analysis.caveats import (
 )
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
 from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of, value_at
+from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.section.content import Block, Bullets, Paragraph
 from bwbench.results.text import Number, Phrase, fixed, percent, phrase
 
@@ -84,7 +85,7 @@ def _few_seeds(done: Sequence[CellFolder]) -> Iterator[Phrase]:
     counts = Counter((f.cell.arm, str(value_at(f.cell.config, "link.bandwidth"))) for f in done)
     seeds = {setting_of(folder.cell.config).seed for folder in done}
     if len(seeds) == 1:
-        yield phrase("One seed: nothing tells chance from effect, and there are no intervals over seeds.")
+        yield phrase(f"One seed (n = 1): {ONE_REPEAT}, and there are no intervals over seeds.")
     elif counts and min(counts.values()) < 3:
         yield phrase("Fewer than three repeats of some arms: their intervals are very wide or missing.")
 

@@ -8,19 +8,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
-from bwbench.methods.roles import REFERENCE, may_win
+from bwbench.results.analysis.answer import (
+    answer_phrase,
+    answers_of_group,
+    baseline_of_group,
+    link_phrase,
+    shared_phrases,
+)
 from bwbench.results.analysis.arrival import FIRST_CROSSING
-from bwbench.results.analysis.best_set import best_set
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import is_reference, value_at
 from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
 from bwbench.results.analysis.difference import Difference, difference_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
+from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.results import Results, arrivals_by_seed
-from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, log_interval, number
-from bwbench.results.figures.captions import digits, seconds, target_words
+from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, estimate, log_interval, number
+from bwbench.results.figures.captions import digits, target_words
 from bwbench.results.section.content import (
     Block,
     Bullets,
@@ -63,10 +69,18 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
     legend = phrase("95 % interval below it. ", repeats, _legend(found, "".join(marks.values())))
     yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
-    running = {at: arrivals for at, arrivals in found.items() if may_win(group.roles[at[0]])}
-    sentences = [text for bps in bandwidths if (text := _first(running, bps, key, group.roles)) is not None]
-    if sentences:
+    if sentences := list(_answers(group, key)):
         yield Bullets(sentences)
+
+
+def _answers(group: Results, key: str) -> Iterator[Phrase]:
+    """Which arm is the first, link by link."""
+    own, baseline = OwnSteps.of(group.folders), baseline_of_group(group.group)
+    found = list(answers_of_group(group.experiment, group.group, own, baseline))
+    for answer in found:
+        where = "Without a shaped link" if answer.bandwidth_bps is None else phrase("At ", link_phrase(answer))
+        yield phrase(where, ": ", answer_phrase(answer, key, in_list=True))
+    yield from shared_phrases(found)
 
 
 def arrivals_of(group: Results) -> dict[At, dict[int, Arrival]]:
@@ -94,7 +108,9 @@ def _time_lines(one: Estimate, at: str, mark: str, *, with_num: bool) -> Sequenc
 
 
 def _legend(found: dict[At, dict[int, Arrival]], marks: str) -> str:
-    text = "One repeat has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
+    text = (
+        f"n = 1: {ONE_REPEAT}, and has no interval. " if any(len(arrivals) == 1 for arrivals in found.values()) else ""
+    )
     if any(arrival.time_s is None for arrivals in found.values() for arrival in arrivals.values()):
         text += "> : fewer than half arrive within the limit; with other such repeats a censored fit. "
     return (text + _legend_of(marks)).strip()
@@ -109,36 +125,6 @@ def _legend_of(marks: str) -> str:
 def _marks_of(row: ArmRow) -> str:
     crossed = row.first_crossing or row.baseline_first_crossing
     return ("†" if row.composed else "") + (FIRST_CROSSING_MARK if crossed else "")
-
-
-def _first(
-    found: dict[At, dict[int, Arrival]], bandwidth: float | None, key: str, roles: Mapping[str, str]
-) -> Phrase | None:
-    """Who may be the fastest at a bandwidth: the best set, and how far behind the next one outside of it is."""
-    here = {arm: arrivals for (arm, bps), arrivals in found.items() if bps in (bandwidth, None)}
-    if bandwidth is None or len(here) < 2:
-        return None
-    best = best_set(here)
-    where = phrase("At ", column_title(bandwidth), ": ")
-    if best.first is None:
-        return phrase(where, "no arm reaches the target in most of its repeats.")
-    at = f"{key} {place(bandwidth)}"
-    took = Number(f"time best {at}", seconds(best.times[best.first].value))
-    name = f"the node on its own ({best.first})" if roles[best.first] == REFERENCE else best.first
-    told, untold = [arm for arm in best.members[1:] if arm not in best.untold], list(best.untold)
-    outside = [arm for arm in best.behind if arm not in best.members]
-    text = phrase(where, f"{name} has the shortest time, ", took)
-    if told:
-        text = phrase(text, f"; not certainly slower: {', '.join(told)}")
-    if untold:
-        text = phrase(text, f"; of {', '.join(untold)} nothing is certain")
-    if outside:
-        words = ratio_words(best.behind[outside[0]], f"behind {at}")
-        others = "all others" if told or untold else "it is the fastest: all others"
-        text = phrase(text, f"; {others} are slower, together with 95 %")
-        if words is not None:
-            text = phrase(text, f", {outside[0]} by a factor of ", words.value, " ", words.basis)
-    return phrase(text, ".")
 
 
 _POINTS = 100.0

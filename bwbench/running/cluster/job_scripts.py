@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.given_cell import CELL_ID, PLUGINS, planned_environment
+from bwbench.experiment.plan.given_cell import CELL_ID, ERRORS_ONLY, PLUGINS, TORCH_LOG_LEVEL, planned_environment
 
 _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 40
@@ -93,6 +93,7 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             f"# {len(cells)} cell(s) on {hosts} host(s), one after another. Start it on every host, NODE counting",
             "# from 0 on the one whose address is HEAD, which keeps the results:",
             "#   HEAD=192.168.1.10 NODE=0 bash this-file",
+            "# WORKERS=2, on all of them, starts two ranks a host, so that half as many hosts are needed.",
             "# Cells that are done are left out. PORT (29400) and the one after it must be open on HEAD; between all",
             "# hosts any port must be. PYTHON is the interpreter that has bwbench; RESULTS the folder for results.",
             "set -u",
@@ -100,15 +101,23 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             '  : "${HEAD:?set HEAD to the address of the host with NODE=0}" '
             '"${NODE:?set NODE to the number of this host, from 0}"',
             "fi",
-            'HEAD="${HEAD:-127.0.0.1}" NODE="${NODE:-0}" PORT="${PORT:-29400}"',
+            'HEAD="${HEAD:-127.0.0.1}" NODE="${NODE:-0}" PORT="${PORT:-29400}" WORKERS="${WORKERS:-1}"',
+            'case "$WORKERS" in *[!0-9]* | 0*) echo "WORKERS=$WORKERS: write a number, 1 or more" >&2; exit 2;; esac',
+            "# As torchrun sets it for several, with a page of words.",
+            '[ "$WORKERS" -eq 1 ] || export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"',
             *_common(setting),
             'command -v "$PYTHON" > /dev/null || PYTHON=python3  # this file was made on another host',
             "run() {  # NODES FOLDER PLUGINS, the cell on standard input",
-            '  local cell="$RESULTS/$2/cell.json" port=$((PORT + count % 2))',
+            '  local cell="$RESULTS/$2/cell.json" port=$((PORT + count % 2)) each=$((WORKERS < $1 ? WORKERS : $1))',
             "  count=$((count + 1))",
-            '  [ "$NODE" -lt "$1" ] || { cat > /dev/null; return 0; }',
+            "  if [ $(($1 % each)) -ne 0 ]; then",
+            '    echo "$2: $1 nodes cannot be $WORKERS a host; write another WORKERS" >&2',
+            "    failed=$((failed + 1)); cat > /dev/null; return 0",
+            "  fi",
+            '  [ $((NODE * each)) -lt "$1" ] || { cat > /dev/null; return 0; }',
             _KEEP_CELL,
-            '  "$PYTHON" -m bwbench.training.loop.torchrun --nnodes="$1" --nproc-per-node=1 --node-rank="$NODE" \\',
+            '  "$PYTHON" -m bwbench.training.loop.torchrun --nnodes=$(($1 / each)) --nproc-per-node="$each" \\',
+            '    --node-rank="$NODE" \\',
             '    --master-addr="$HEAD" --master-port="$port" --max-restarts=0 --rdzv-conf timeout=86400 \\',
             '    -m bwbench.training.loop.worker "$cell" || failed=$((failed + 1))',
             "}",
@@ -163,6 +172,7 @@ def _common(setting: ScriptSetting) -> list[str]:
         f'if [ -z "${{PYTHON:-}}" ]; then PYTHON={shlex.quote(setting.python)}; fi',
         f'if [ -z "${{RESULTS:-}}" ]; then RESULTS={shlex.quote(setting.results)}; fi',
         _SAFE_PATH,
+        f'export {TORCH_LOG_LEVEL}="${{{TORCH_LOG_LEVEL}:-{ERRORS_ONLY}}}"',
         "count=0 failed=0",
     ]
 

@@ -72,8 +72,8 @@ def describe_here(marker: str, token: str, cells: Sequence[JsonObject]) -> Machi
             cell = Cell.from_json(content, _plugins_of(content))
             freeze_link(cell.config.link, Path("/"))
             freeze_compute(cell.config.compute, Path("/"))
-            missing = cell.config.dataset.source.build(DATASETS).missing(data_folder())
-            problems += [] if missing is None else [str(missing)]
+            unfit = cell.config.dataset.source.build(DATASETS).unfit(data_folder())
+            problems += [] if unfit is None else [str(unfit)]
         except (BwbenchError, OSError) as error:
             problems.append(str(error))
     return {"host": _host(), "shared": shared, "problem": "; ".join(dict.fromkeys(problems)) or None}

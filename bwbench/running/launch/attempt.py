@@ -325,10 +325,13 @@ def emulator_unfit(emulator: Emulator, dilation: float = 1.0) -> str | None:
 
 
 def with_log(reason: str, attempt: Path, rank: int) -> str:
-    """``reason`` and the last lines that a rank printed, where it printed any."""
+    """``reason`` and the last lines that a rank printed, where it printed any that are not said with it already."""
     text = read_tail(attempt / f"rank{rank}.log", LOG_TAIL_BYTES).decode(errors="replace")
-    tail = "\n".join(text.strip().splitlines()[-LOG_TAIL_LINES:])
-    return f"{reason}\nlast lines of rank{rank}.log:\n{tail}" if tail else reason
+    lines = text.strip().splitlines()[-LOG_TAIL_LINES:]
+    if all(line.removeprefix("error: ").strip() in reason for line in lines):
+        return reason
+    tail = "\n".join(lines)
+    return f"{reason}\nlast lines of rank{rank}.log:\n{tail}"
 
 
 def went_round(wire: Wire | None, num_nodes: int) -> str | None:

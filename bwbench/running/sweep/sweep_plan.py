@@ -22,6 +22,7 @@ from bwbench.experiment.config.matrix import CELL_KEYS, Key, lookup, means_the_s
 from bwbench.experiment.plan.assess import PlannedCell, assess, freeze_plan
 from bwbench.experiment.plan.cell import Cell, Plan, build_plan
 from bwbench.experiment.plan.composing import ways
+from bwbench.methods.roles import needs_no_link
 from bwbench.records.files import full_disk_said
 from bwbench.records.lock import locked
 from bwbench.records.schema import PlanOrder
@@ -71,19 +72,35 @@ class Selection:
     def of(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those of ``cells``, which stand in running order, that are selected.
 
+        What is asked of a link leaves those of an experiment in that none concerns, where others of it fit: one node
+        alone is what all of them are compared with.
+
         Raises ConfigError where a value of ``--only`` fits no cell; a shard may well be empty.
         """
         kept = list(cells)
         for key, values in self.wanted.items():
             found = [(cell, value_of(cell, key)) for cell in kept]
-            kept = [cell for cell, actual in found if any(means_the_same(actual, value) for value in values)]
-            if not kept:
+            fitting = [cell for cell, actual in found if any(means_the_same(actual, value) for value in values)]
+            if not fitting:
                 asked = "|".join(show(value).strip("'") for value in values)
                 raise ConfigError(f"--only {show_key(key)}={asked} leaves no cell; {_takes(key, found)}")
+            kept = fitting if key[0] != "link" else _with_linkless(fitting, kept)
         if self.shard is None:
             return kept
         number, count = self.shard
         return kept[number - 1 :: count]
+
+
+def _with_linkless(fitting: Sequence[Cell], cells: Sequence[Cell]) -> list[Cell]:
+    """Those of ``cells`` that fit, and those of the same experiments that no link concerns; in the same order."""
+    fit = {(cell.experiment, cell.id) for cell in fitting}
+    experiments = {cell.experiment for cell in fitting}
+    return [
+        cell
+        for cell in cells
+        if (cell.experiment, cell.id) in fit
+        or (cell.experiment in experiments and needs_no_link(cell.role, shaped=cell.config.link.shaped))
+    ]
 
 
 def value_of(cell: Cell, key: Key) -> Any:
@@ -135,7 +152,9 @@ def experiment_files(paths: Sequence[Path]) -> list[Path]:
             continue
         files = [path] if inside is None else [one for one in inside if one.suffix in ENDINGS and one.is_file()]
         if not files:
-            problems.append(Problem(f"no experiment files (*.yaml) in the folder {path}"))
+            problems.append(
+                Problem(f"no experiment files (*.yaml) in the folder {path}; name files, or another folder")
+            )
         for file in files:
             found.setdefault(file.resolve(), file)
     if problems:

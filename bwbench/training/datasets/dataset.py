@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import DataSpec
 from bwbench.base.errors import ConfigError
+from bwbench.training.datasets.data_files import FileDigest as FileDigest
+from bwbench.training.datasets.data_files import RemoteFile as RemoteFile
+from bwbench.training.datasets.data_files import damaged_text, found_form, missing_text, unfit_files
 
 VALIDATION_SHARE = 0.1
 MAX_VALIDATION = 5000  # evaluation stands still between training steps: more would only cost time
@@ -52,34 +55,6 @@ class Splits:
     test: Samples
 
 
-@dataclass(frozen=True)
-class FileDigest:
-    """A file in the data folder and its official checksum (hexadecimal; sha256 where both are known)."""
-
-    relative_path: str
-    md5: str | None = None
-    sha256: str | None = None
-
-
-@dataclass(frozen=True)
-class RemoteFile(FileDigest):
-    """A file to download.
-
-    Attributes:
-        url: where it officially lies, http or https.
-        members: not empty for a tar archive: the members to take out. A member's path in the archive is its path
-            in the data folder. The archive itself does not stay.
-    """
-
-    url: str = ""
-    members: tuple[FileDigest, ...] = ()
-
-    @property
-    def results(self) -> tuple[FileDigest, ...]:
-        """The files that lie in the data folder once this one has been fetched."""
-        return self.members or (self,)
-
-
 class AbstractDataset(ABC):
     """A data set, described by its class and its options; nothing is read before ``load``.
 
@@ -110,33 +85,38 @@ class AbstractDataset(ABC):
         """
 
     def missing(self, data_dir: Path) -> ConfigError | None:
-        """The error for the first file that is not in ``data_dir``; None where all are there."""
-        for file in (result for remote in self.files for result in remote.results):
-            if not (data_dir / file.relative_path).is_file():
-                return self._not_there(data_dir, file.relative_path)
-        return None
+        """The error for files that are not in ``data_dir``; None where all are there. Reads none of them."""
+        absent = [file for file in self._needed if found_form(file, data_dir) is None]
+        return ConfigError(missing_text(self.name, absent, data_dir)) if absent else None
+
+    def unfit(self, data_dir: Path) -> ConfigError | None:
+        """The error for files that are missing or damaged, by their checksums; None where all are as they should be."""
+        return unfit_files(self.name, self._needed, data_dir)
+
+    def find(self, data_dir: Path, relative_path: str) -> Path:
+        """Where a file of this data set lies: in its own place, or in one of those that serve as well."""
+        known = next((file for file in self._needed if file.relative_path == relative_path), FileDigest(relative_path))
+        return data_dir / (found_form(known, data_dir) or known).relative_path
 
     def read(self, data_dir: Path, relative_path: str) -> bytes:
-        """Content of a file of this data set; raises ConfigError that says how to get it where it is missing."""
-        path = data_dir / relative_path
+        """Content of what ``find`` finds; raises ConfigError that says how to get it where it is missing."""
+        path = self.find(data_dir, relative_path)
         try:
             return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            raise self._not_there(data_dir, relative_path) from None
+            raise self.missing(data_dir) or ConfigError(
+                f"data set {self.name!r} needs {path}, which is missing; put it there"
+            ) from None
         except OSError as error:
             raise ConfigError(f"data set {self.name!r}: {path} cannot be read: {error.strerror}") from error
 
-    def _not_there(self, data_dir: Path, relative_path: str) -> ConfigError:
-        return ConfigError(
-            f"data set {self.name!r} needs {data_dir / relative_path}, which is missing. Get it with "
-            f"'bwbench data fetch {self.name}', or set BWBENCH_DATA to the folder that holds {relative_path}"
-        )
-
     def damaged(self, path: Path, what: str) -> ConfigError:
         """The error for a file that cannot be what it should be."""
-        return ConfigError(
-            f"data set {self.name!r}: {path} is damaged: {what}. Delete it and run 'bwbench data fetch {self.name}'"
-        )
+        return ConfigError(damaged_text(self.name, path, what))
+
+    @property
+    def _needed(self) -> list[FileDigest]:
+        return [result for remote in self.files for result in remote.results]
 
 
 def standardise(samples: Samples, mean: tuple[float, ...], std: tuple[float, ...]) -> Samples:

@@ -55,11 +55,11 @@ def _of_class(dataset: AbstractDataset) -> Iterator[str]:
     if not dataset.metrics:
         yield "has no metrics"
     for file in dataset.files:
-        for digest in (*file.results, *([file] if not file.members else [])):
+        for digest in (form for result in file.results for form in result.forms):
             if not (digest.md5 or digest.sha256):
                 yield f"{digest.relative_path} has no checksum"
-        if Path(file.relative_path).is_absolute() or ".." in Path(file.relative_path).parts:
-            yield f"{file.relative_path} lies outside of the data folder"
+            if Path(digest.relative_path).is_absolute() or ".." in Path(digest.relative_path).parts:
+                yield f"{digest.relative_path} lies outside of the data folder"
 
 
 def _of_split(dataset: AbstractDataset, split: Samples) -> Iterator[str]:

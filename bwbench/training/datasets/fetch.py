@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import http.client
 import os
 import tarfile
@@ -17,9 +16,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from bwbench.base.errors import UnfitMachineError
-from bwbench.training.datasets.dataset import FileDigest, RemoteFile
+from bwbench.training.datasets.data_files import (
+    CHUNK_BYTES,
+    FileDigest,
+    RemoteFile,
+    checksum,
+    found_form,
+    has_digest,
+    is_whole,
+)
 
-CHUNK_BYTES = 1 << 18
 _TIMEOUT_S = 30.0  # without a single byte
 _NO_RANGE = 416  # HTTP: nothing lies beyond the offset asked for
 
@@ -115,22 +121,15 @@ def fetch(files: tuple[RemoteFile, ...], data_dir: Path, report: ReportProgress 
     """
     brought: list[Path] = []
     for file in files:
-        if not all(has_digest(data_dir / result.relative_path, result) for result in file.results):
+        if not all(_is_there(result, data_dir) for result in file.results):
             brought += _fetch_one(file, data_dir, report)
     return brought
 
 
-def has_digest(path: Path, digest: FileDigest) -> bool:
-    """Whether the file is there with the right checksum."""
-    name, expected = _checksum(digest)
-    checksum = hashlib.new(name, usedforsecurity=False)
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                checksum.update(chunk)
-    except OSError:
-        return False
-    return checksum.hexdigest() == expected
+def _is_there(file: FileDigest, data_dir: Path) -> bool:
+    """Whether a file is there, in its own place and form or in another that serves as well, and whole."""
+    form = found_form(file, data_dir)
+    return form is not None and is_whole(data_dir / form.relative_path, form)
 
 
 def _fetch_one(file: RemoteFile, data_dir: Path, report: ReportProgress) -> list[Path]:
@@ -229,16 +228,8 @@ def _place(source: IO[bytes], member: FileDigest, data_dir: Path) -> Path:
 
 def _check(path: Path, digest: FileDigest) -> None:
     if not has_digest(path, digest):
-        name, expected = _checksum(digest)
+        name, expected = checksum(digest)
         raise _BadDigestError(f"its {name} is not {expected}")
-
-
-def _checksum(digest: FileDigest) -> tuple[str, str]:
-    """Name and value of the best checksum known; md5 is all that some official pages give."""
-    if digest.sha256:
-        return "sha256", digest.sha256
-    assert digest.md5, f"{digest.relative_path} has no checksum"
-    return "md5", digest.md5
 
 
 def _lock(part: IO[bytes], part_path: Path) -> None:

@@ -42,7 +42,9 @@ class AbstractPartition(ABC):
             ConfigError: fewer samples than nodes, or targets that this way of dealing cannot use.
         """
         if len(targets) < num_nodes:
-            raise ConfigError(f"{len(targets)} training samples cannot be dealt out to {num_nodes} nodes")
+            raise ConfigError(
+                f"{len(targets)} training samples cannot be dealt out to {num_nodes} nodes; at most one node a sample"
+            )
         return self._deal(targets, num_nodes, rank, epoch, seed)
 
     @abstractmethod

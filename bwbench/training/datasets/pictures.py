@@ -1,13 +1,18 @@
-"""Pictures in official files: MNIST and Fashion-MNIST in one format, CIFAR-10 in its binary version."""
+"""Pictures in official files: MNIST and Fashion-MNIST in one format, CIFAR-10 in its binary version.
+
+Where torchvision has fetched them before, its files serve as well: ``FashionMNIST/raw``, ``cifar-10-batches-py``.
+"""
 
 from __future__ import annotations
 
 import gzip
+import io
 import math
+import pickle
 import struct
 import zlib
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +33,25 @@ _TEST_IMAGES, _TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyt
 _UNSIGNED_BYTES = 0x08  # third byte of the magic number; the fourth is the number of dimensions
 
 
-def _files(folder: str, url: str, md5s: tuple[str, str, str, str]) -> tuple[RemoteFile, ...]:
-    names = (_TRAIN_IMAGES, _TRAIN_LABELS, _TEST_IMAGES, _TEST_LABELS)
-    return tuple(
-        RemoteFile(f"{folder}/{name}", md5=md5, url=f"{url}/{name}") for name, md5 in zip(names, md5s, strict=True)
-    )
+_Sums = tuple[str, str]  # md5 of a file as it is served, and of what is inside
+
+
+def _files(folder: str, torchvision: str, url: str, sums: tuple[_Sums, _Sums, _Sums, _Sums]) -> tuple[RemoteFile, ...]:
+    """The four files of a set, in its own folder or in torchvision's, packed or not."""
+    found = []
+    for name, (packed, unpacked) in zip((_TRAIN_IMAGES, _TRAIN_LABELS, _TEST_IMAGES, _TEST_LABELS), sums, strict=True):
+        plain, theirs = name.removesuffix(".gz"), f"{torchvision}/raw"
+        also = (
+            FileDigest(f"{folder}/{plain}", md5=unpacked),
+            FileDigest(f"{theirs}/{name}", md5=packed, unpacked_md5=unpacked),
+            FileDigest(f"{theirs}/{plain}", md5=unpacked),
+        )
+        found.append(RemoteFile(f"{folder}/{name}", packed, None, unpacked, also, url=f"{url}/{name}"))
+    return tuple(found)
 
 
 class AbstractIdxPictures(AbstractDataset):
-    """Grey 28x28 pictures in 10 classes in four gzipped idx files; ``mean`` and ``std`` of the training pixels."""
+    """Grey 28x28 pictures in 10 classes in four idx files; ``mean`` and ``std`` of the training pixels."""
 
     mean: ClassVar[float]  # with grey in 0..1
     std: ClassVar[float]
@@ -54,22 +69,26 @@ class AbstractIdxPictures(AbstractDataset):
     def _part(self, data_dir: Path, images_name: str, labels_name: str) -> Samples:
         images = self._idx(data_dir, f"{self.name}/{images_name}", 3)
         labels = self._idx(data_dir, f"{self.name}/{labels_name}", 1)
-        images_path, labels_path = (data_dir / self.name / name for name in (images_name, labels_name))
+        images_path, labels_path = (self.find(data_dir, f"{self.name}/{name}") for name in (images_name, labels_name))
         if images.shape[1:] != (28, 28):
             raise self.damaged(images_path, f"pictures of {images.shape[1]}x{images.shape[2]}, 28x28 expected")
         if len(images) != len(labels):
-            raise self.damaged(labels_path, f"{len(labels)} labels for the {len(images)} pictures of {images_name}")
+            raise self.damaged(
+                labels_path, f"{len(labels)} labels for the {len(images)} pictures of {images_path.name}"
+            )
         if len(labels) and labels.max() > 9:
             raise self.damaged(labels_path, f"label {labels.max()}, at most 9 expected")
         return Samples(images[:, None], labels.astype(np.int64))
 
     def _idx(self, data_dir: Path, relative_path: str, num_dimensions: int) -> NDArray[np.uint8]:
-        """Content of a gzipped idx file: magic number, sizes (big-endian), then bytes."""
-        path = data_dir / relative_path
-        try:
-            content = gzip.decompress(self.read(data_dir, relative_path))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise self.damaged(path, str(error)) from error
+        """Content of an idx file, gzipped or not: magic number, sizes (big-endian), then bytes."""
+        path = self.find(data_dir, relative_path)
+        content = self.read(data_dir, relative_path)
+        if path.suffix == ".gz":
+            try:
+                content = gzip.decompress(content)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise self.damaged(path, str(error)) from error
         header_bytes = 4 * (1 + num_dimensions)
         if len(content) < header_bytes:
             raise self.damaged(path, f"{len(content)} bytes unpacked, which is less than its header")
@@ -88,12 +107,13 @@ class Mnist(AbstractIdxPictures):
     name: ClassVar[str] = "mnist"
     files: ClassVar[tuple[RemoteFile, ...]] = _files(
         "mnist",
+        "MNIST",
         "https://ossci-datasets.s3.amazonaws.com/mnist",  # the author's own page no longer serves the files
         (
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "d53e105ee54ea40749a09fcbcd1e9432",
-            "9fb629c4189551a2d022fa330f9573f3",
-            "ec29112dd5afa0611ce80d1b7f02629c",
+            ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "6bbc9ace898e44ae57da46a324031adb"),
+            ("d53e105ee54ea40749a09fcbcd1e9432", "a25bea736e30d166cdddb491f175f624"),
+            ("9fb629c4189551a2d022fa330f9573f3", "2646ac647ad5339dbf082846283269ea"),
+            ("ec29112dd5afa0611ce80d1b7f02629c", "27ae3e4e09519cfbb04c329615203637"),
         ),
     )
     mean: ClassVar[float] = 0.1307
@@ -106,12 +126,13 @@ class FashionMnist(AbstractIdxPictures):
     name: ClassVar[str] = "fashion-mnist"
     files: ClassVar[tuple[RemoteFile, ...]] = _files(
         "fashion-mnist",
+        "FashionMNIST",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
         (
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "bef4ecab320f06d8554ea6380940ec79",
-            "bb300cfdad3c16e7a12a480ee83cd310",
+            ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+            ("25c81989df183df01b3e8a0aad5dffbe", "9018921c3c673c538a1fc5bad174d6f9"),
+            ("bef4ecab320f06d8554ea6380940ec79", "8181f5470baa50b63fa0f6fddb340f0a"),
+            ("bb300cfdad3c16e7a12a480ee83cd310", "15d484375f8d13e6eb1aabb0c3f46965"),
         ),
     )
     mean: ClassVar[float] = 0.2860
@@ -129,6 +150,24 @@ _SHA256 = (
     "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
     "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 )
+_PYTHON_MD5 = (  # of the same six as torchvision keeps them: the data set's Python version, which is pickled
+    "c99cafc152244af753f735de768cd75f",
+    "d4bba439e000b95fd0a9bffe97cbabec",
+    "54ebc095f3ab1f0389bbae665268c751",
+    "634d18415352ddfa80567beed471001a",
+    "482c414d41f54cd18b22e5b47cb7c3cb",
+    "40351d587109b95175f43aff81a1287e",
+)
+
+
+def _cifar_members() -> tuple[FileDigest, ...]:
+    members = []
+    for path, sha256, md5 in zip(_CIFAR_TRAIN + _CIFAR_TEST, _SHA256, _PYTHON_MD5, strict=True):
+        pickled = FileDigest(f"cifar-10-batches-py/{Path(path).stem}", md5=md5)
+        members.append(FileDigest(path, sha256=sha256, also=(pickled,)))
+    return tuple(members)
+
+
 _PIXEL_BYTES = 3 * 32 * 32
 _RECORD_BYTES = 1 + _PIXEL_BYTES  # label, then the red, the green and the blue plane
 _RECORDS_PER_FILE = 10_000
@@ -148,9 +187,7 @@ class Cifar10(AbstractDataset):
             f"{_CIFAR_FOLDER}.tar.gz",
             md5="c32a1d4ab5d03f1284b67883e8d87530",
             url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            members=tuple(
-                FileDigest(path, sha256=sha) for path, sha in zip(_CIFAR_TRAIN + _CIFAR_TEST, _SHA256, strict=True)
-            ),
+            members=_cifar_members(),
         ),
     )
 
@@ -167,14 +204,48 @@ class Cifar10(AbstractDataset):
         inputs = np.empty((len(relative_paths) * _RECORDS_PER_FILE, 3, 32, 32), np.uint8)
         targets = np.empty(len(inputs), np.int64)
         for number, relative_path in enumerate(relative_paths):
-            path = data_dir / relative_path
-            content = np.frombuffer(self.read(data_dir, relative_path), np.uint8)
-            if len(content) != _RECORDS_PER_FILE * _RECORD_BYTES:
-                raise self.damaged(path, f"{len(content)} bytes, {_RECORDS_PER_FILE * _RECORD_BYTES} expected")
-            records = content.reshape(_RECORDS_PER_FILE, _RECORD_BYTES)
-            if records[:, 0].max() > 9:
-                raise self.damaged(path, f"label {records[:, 0].max()}, at most 9 expected")
+            path, content = self.find(data_dir, relative_path), self.read(data_dir, relative_path)
+            labels, pixels = self._binary(path, content) if path.suffix == ".bin" else self._pickled(path, content)
+            if labels.max() > 9:
+                raise self.damaged(path, f"label {labels.max()}, at most 9 expected")
             rows = slice(number * _RECORDS_PER_FILE, (number + 1) * _RECORDS_PER_FILE)
-            targets[rows] = records[:, 0]
-            inputs[rows] = records[:, 1:].reshape(-1, 3, 32, 32)
+            targets[rows] = labels
+            inputs[rows] = pixels.reshape(-1, 3, 32, 32)
         return Samples(inputs, targets)
+
+    def _binary(self, path: Path, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Labels ``[n]`` and pixels ``[n, 3072]`` of a file of the binary version."""
+        if len(content) != _RECORDS_PER_FILE * _RECORD_BYTES:
+            raise self.damaged(path, f"{len(content)} bytes, {_RECORDS_PER_FILE * _RECORD_BYTES} expected")
+        records = np.frombuffer(content, np.uint8).reshape(_RECORDS_PER_FILE, _RECORD_BYTES)
+        return records[:, 0], records[:, 1:]
+
+    def _pickled(self, path: Path, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """The same of a file of the Python version, which holds the same planes."""
+        try:
+            batch = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
+            labels, pixels = np.array(batch["labels"], np.uint8), np.asarray(batch["data"])
+        except Exception as error:  # a broken pickle fails in any way
+            raise self.damaged(path, f"it is no pickled batch of pictures: {type(error).__name__}: {error}") from None
+        expected = (_RECORDS_PER_FILE, _PIXEL_BYTES)
+        if labels.shape != expected[:1] or pixels.shape != expected or pixels.dtype != np.uint8:
+            found = f"{labels.shape} labels and {pixels.shape} pixels of {pixels.dtype}"
+            raise self.damaged(path, f"{found}, {expected} of uint8 expected")
+        return labels, pixels
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Reads plain values and arrays. A pickle may name any function to be called: here none but those of an array."""
+
+    _KNOWN: ClassVar[dict[str, Any]] = {
+        "numpy.core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
+        "numpy._core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
+        "numpy.ndarray": np.ndarray,
+        "numpy.dtype": np.dtype,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What the pickle names; raises UnpicklingError for anything else."""
+        if (known := self._KNOWN.get(f"{module}.{name}")) is None:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no pictures need")
+        return known

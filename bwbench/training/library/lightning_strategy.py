@@ -37,7 +37,9 @@ class BwbenchStrategy(DDPStrategy):
     replicas are not equal at that moment.
 
     Args:
-        algorithm, collective, compression: as for ``bwbench.distribute``.
+        algorithm: as for ``bwbench.distribute``.
+        collective: likewise.
+        compression: likewise.
         timeout_s: a message that takes longer than this ends training with an error.
         buffers: of the model, as for ``bwbench.distribute``.
         options: of Lightning's ``DDPStrategy``, such as ``start_method`` or ``process_group_backend``.

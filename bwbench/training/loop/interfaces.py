@@ -37,7 +37,9 @@ def interface_towards(host: str, port: int = _ANY_PORT) -> OwnInterface:
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address.partition("%")[0] == own for address in addresses):
             return OwnInterface(name, own)
-    raise ConfigError(f"{own} leads to {host!r}, and no interface bears it; set BWBENCH_DATA_INTERFACE")
+    raise ConfigError(
+        f"the way to {host!r} begins at {own}, which no interface here has; name one with BWBENCH_DATA_INTERFACE"
+    )
 
 
 def named_interface(name: str) -> OwnInterface:
@@ -48,7 +50,9 @@ def named_interface(name: str) -> OwnInterface:
     addresses = [address.address for address in found[name] if address.family == socket.AF_INET]
     addresses += [address.address.partition("%")[0] for address in found[name] if address.family == socket.AF_INET6]
     if not addresses:
-        raise ConfigError(f"interface {name!r} has no address")
+        raise ConfigError(
+            f"interface {name!r} has no address; give it one, or name another with BWBENCH_DATA_INTERFACE"
+        )
     return OwnInterface(name, addresses[0])
 
 

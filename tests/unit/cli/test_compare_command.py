@@ -12,7 +12,10 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
+from bwbench.cli.comparison_text import comparison_lines
 from bwbench.cli.result_commands import TableFormat, TableRows, compare, export
+from bwbench.records import iter_cells
+from bwbench.results.analysis.comparison import compare_cells
 
 SWEEP = Study(
     "sweep", arms=("ring", "threshold", "single", "no-communication"), repeats=3, bandwidths_mbps=(3.0, 10.0, 100.0),
@@ -51,6 +54,14 @@ def test_rows_have_what_the_contract_says(sweep: Path, capsys: pytest.CaptureFix
     row = place["10 Mbit/s", "threshold"]
     assert row["ratio_low"] < row["ratio"] < row["ratio_high"]  # type: ignore[operator]
     assert row["ratio"] == pytest.approx(row["baseline_time_s"] / row["time_s"])  # type: ignore[operator]
+
+
+def test_every_link_has_its_answer_first(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared(sweep, capsys)["answers"]
+    rates = ("3 Mbit/s", "10 Mbit/s", "100 Mbit/s")
+    assert [row["group"] for row in found] == [{"link.bandwidth": bps} for bps in rates]
+    for row in found:
+        assert str(row["text"]).startswith("Four nodes, ") and "n = 3]" in str(row["text"]) and row["n"] == 3
 
 
 def test_swapped_baselines_give_inverse_ratios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,16 +135,20 @@ def compose(folder: Path, interval_s: list[float] | None = None, **more: object)
 def test_composed_values_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = write_study(tmp_path, Study(arms=("ring", "threshold", "single"), limit_s=60.0))
     compare(tmp_path, "ring")
-    assert "composed" not in capsys.readouterr().out
+    assert "†" not in capsys.readouterr().out
     for folder in folders:
         if "threshold" in folder.name:
             compose(folder, interval_s=[2.9, 3.1])
     rows = {row["algorithm"]: row["composed"] for row in compared(tmp_path, capsys)["rows"]}
     assert rows == {"threshold": True, "single": False}
     compare(tmp_path, "ring")
-    words = [line.split() for line in capsys.readouterr().out.partition("\n\n")[0].splitlines()]
-    last = {line[2]: line[-1] for line in words if line[:2] == ["10", "Mbit/s"]}
-    assert (last["threshold"], last["single"]) == ("composed", "measured")
+    said = capsys.readouterr()
+    answer, _, table = said.out.partition("\n\n")
+    assert answer.startswith("In short, study, four nodes, cnn on digits:\n  10 Mbit/s: use ")
+    assert "[composed, " in answer
+    lines = table.partition("\n\n")[0].splitlines()
+    marked = {line.split()[2]: "†" in line for line in lines if line.startswith("10 Mbit/s")}
+    assert marked == {"threshold": True, "single": False} and "note: † Composed of" in said.err
 
 
 def test_only_cells_alike_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,3 +338,90 @@ def test_evaluations_of_both_splits_are_a_row(with_test_curves: Path, tmp_path: 
     assert between and all(
         float(row["accuracy"]) - float(row["test_accuracy"]) == pytest.approx(0.02) for row in between
     )
+
+
+@pytest.mark.parametrize("arms", [("ring", "threshold", "single")])
+def test_of_virtual_nodes_samples_are_compared_and_no_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arms: tuple[str, ...]
+) -> None:
+    write_study(tmp_path, Study(arms=arms, limit_s=60.0, environment={"virtual": True}))
+    document = compared(tmp_path, capsys)
+    assert not document["rows"] and not document["best"] and not document["crossovers"] and not document["pareto"]
+    rows = {str(row["algorithm"]): row for row in document["samples"]}
+    assert set(rows) == {"threshold", "single"}
+    for row in rows.values():
+        assert row["samples_ratio"] == pytest.approx(row["baseline_samples"] / row["samples"])  # type: ignore[operator]
+        assert row["samples_ratio_low"] <= row["samples_ratio"] <= row["samples_ratio_high"]  # type: ignore[operator]
+    compare(tmp_path, "ring")
+    text = capsys.readouterr()
+    assert "by samples alone: times as few as ring" in text.out and "time" not in text.out.replace("times as few", "")
+    assert "Virtual nodes in 9 of 9 cells" in text.err and "First crossing" not in text.err
+
+
+def test_virtual_nodes_beside_others_stand_in_no_ratio_of_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = write_study(tmp_path, Study(arms=("ring", "threshold", "single"), limit_s=60.0))
+    for folder in folders:
+        if "threshold" in folder.name:
+            rewrite(folder / "attempt-1" / "environment.json", virtual=True)
+    document = compared(tmp_path, capsys)
+    assert {row["algorithm"] for row in document["rows"]} == {"single"}
+    assert {row["algorithm"] for row in document["samples"]} == {"threshold", "single"}
+    assert {row["algorithm"] for row in document["pareto"]} == {"ring", "single"}
+
+
+def test_at_equal_samples_virtual_nodes_are_told_without_time(
+    with_test_curves: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in with_test_curves.glob("*/*/attempt-1/environment.json"):
+        rewrite(file, virtual=True)
+    for row in compared(with_test_curves, capsys)["footing"]:
+        assert row["clock_s"] is None and row["at_time"] is None and row["test_at_time"] is None
+        assert row["at_samples"] and row["at_end"] and row["test_at_samples"]
+    compare(with_test_curves, "ring")
+    heading = capsys.readouterr().out.partition("How good at equal samples")[2].splitlines()
+    assert heading[0].startswith(" and at the end") and "time" not in heading[1]
+
+
+def test_one_repeat_says_nothing_about_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_study(tmp_path, Study(arms=("ring", "threshold", "single"), repeats=1, limit_s=60.0))
+    compare(tmp_path, "ring")
+    text = capsys.readouterr()
+    assert "note: n = 1: one repeat says nothing about chance" in text.err
+    assert "how many times as long others take (one repeat says nothing about chance)" in text.out
+    assert "told apart" not in text.out and "May be the fastest" not in text.out
+    write_study(tmp_path / "more", Study(arms=("ring", "threshold", "ddp"), limit_s=60.0))
+    write_study(tmp_path / "more", Study(arms=("parameter-server",), repeats=1, limit_s=60.0))
+    compare(tmp_path / "more", "ring")
+    text = capsys.readouterr()
+    assert "May be the fastest" in text.out and "not tested: one repeat says nothing about chance" in text.out
+
+
+def test_arms_are_asked_for_by_label_too_and_unlike_ones_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = write_study(tmp_path, Study(arms=("ring", "mine"), limit_s=60.0))
+    for folder in folders:
+        if folder.name.startswith("mine-"):
+            rewrite(folder / "cell.json", arm="ring-mine")
+    document = compared(tmp_path, capsys, "mine")
+    assert document["labels"] == {"ring": "ring", "ring-mine": "mine"}
+    assert {row["baseline"] for row in document["rows"]} == {"ring-mine"}
+    compare(tmp_path, "mine")
+    assert "Times as fast as mine" in capsys.readouterr().out
+    write_study(tmp_path, Study(arms=("threshold",), limit_s=60.0))
+    compare(tmp_path, "ring")
+    assert "note: Arms differ in more than one thing: codec and collective (" in capsys.readouterr().err
+
+
+def test_on_a_narrow_terminal_conditions_are_headings_and_lists_go_on(sweep: Path) -> None:
+    comparison = compare_cells(iter_cells(sweep), "ring")
+    flat = list(comparison_lines(comparison))
+    assert any(line.startswith("10 Mbit/s       single  ") for line in flat)
+    narrow = list(comparison_lines(comparison, 76))
+    tables = [line for line in narrow if line.startswith("  ")]
+    assert tables and max(map(len, narrow)) <= 100 and "link.bandwidth 10 Mbit/s" in narrow
+    assert any(line.startswith("(no room for widest by") for line in narrow)
+    for name in ("threshold", "single", "no-communication"):
+        assert any(line.startswith(f"  {name} ") for line in narrow)

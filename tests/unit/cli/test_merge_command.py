@@ -231,9 +231,9 @@ def test_wrong_folders_are_refused(tmp_path: Path) -> None:
         ([source], source, "same folder"),
         ([source / "study"], source, "one lies in the other"),
         ([tmp_path / "empty"], tmp_path / "into", "no records"),
-        ([tmp_path / "nowhere"], tmp_path / "into", "not a folder"),
+        ([tmp_path / "nowhere"], tmp_path / "into", "there is no folder"),
         ([next((source / "study").iterdir())], tmp_path / "into", "single cell"),
-        ([source], tmp_path / "file", "not a folder"),
+        ([source], tmp_path / "file", "is a file; name a folder"),
         ([make(tmp_path / "b")], source / "study", "is a cell or an experiment"),
     ):
         with pytest.raises(ConfigError, match=words):

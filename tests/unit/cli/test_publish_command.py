@@ -41,12 +41,12 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def published(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """The same without its folders, under the same path as they had."""
+    """The same without its folders, in the folder that they had, where earlier versions published."""
     assert publish(results) == EXIT_OK
     kept = tmp_path / "folders"
     results.rename(kept)
     (results / "wifi").mkdir(parents=True)
-    shutil.copy2(kept / "wifi" / PACKED, results / "wifi")
+    shutil.move(kept / "published" / "wifi" / PACKED, results / "wifi")
     capsys.readouterr()
     return results
 
@@ -57,7 +57,6 @@ def both(results: Path, published: Path, look: Callable[[], Any]) -> tuple[Any, 
     away = results.with_name("published")
     results.rename(away)
     results.with_name("folders").rename(results)
-    (results / "wifi" / PACKED).unlink()
     return of_published, look()
 
 
@@ -271,7 +270,7 @@ def test_says_of_traces_their_names_and_not_where_they_lay(tmp_path: Path) -> No
     write_json_atomic(folder / "status.json", {**read_json(folder / "status.json"), **own})
     folder.rename(folder.with_name(f"{content['slug']}-{own['id']}"))
     assert publish(tmp_path / "results") == EXIT_OK
-    packed = read_packed(tmp_path / "results" / "office")
+    packed = read_packed(tmp_path / "results" / "published" / "office")
     assert packed is not None
     ((_, files),) = packed.cells()
     assert files.content["cell.json"]["config"]["link"]["trace"] == {"up": up | {"file": "office.tsv"}, "down": None}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 
 import pytest
+from fixtures_commands import bwbench
 from fixtures_records import Study, cell_of, write_study
 
 from bwbench.base.errors import EXIT_USER_INPUT, ConfigError
 from bwbench.cli.options import find_cell
-from bwbench.cli.result_commands import Width, plot, show, status
+from bwbench.cli.result_commands import PictureFormat, Width, plot, publish, show, status
 
 STUDY = Study(
     "wifi", arms=("ring", "threshold", "single"), repeats=2, limit_s=3.0,
@@ -117,12 +119,90 @@ def test_a_cell_that_is_not_one(results: Path, name: str, words: str) -> None:
 
 
 def test_plot_prints_the_files_and_says_what_it_did_not_draw(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert plot(results / "wifi", figure=["time-to-accuracy", "bandwidth"], width=Width.column) == 0
+    figures = ["time-to-accuracy", "bandwidth"]
+    assert plot(results / "wifi", figure=figures, width=Width.column, verbose=True) == 0
     captured = capsys.readouterr()
     paths = [Path(line) for line in captured.out.splitlines()]
     assert [path.suffix for path in paths] == [".png", ".pdf", ".json"]
     assert all(path.is_file() and path.parent == results / "wifi" / "figures" for path in paths)
     assert "only one bandwidth" in captured.err and "1 failed" in captured.err
+    plot(results / "wifi", figure=figures, format=[PictureFormat.png])
+    assert "not drawn: bandwidth of wifi: only one bandwidth" in capsys.readouterr().err  # who names it is told
+
+
+def test_plot_draws_first_what_answers(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_study(results, Study("office", arms=("ring", "single"), bandwidths_mbps=(1.0, 5.0, 20.0), repeats=1))
+    plot(results / "office", format=[PictureFormat.png])
+    captured = capsys.readouterr()
+    drawn = [Path(line).name for line in captured.out.splitlines() if line.endswith(".png")]
+    assert drawn == ["bandwidth.png", "accuracy-over-time_5Mbps.png", "time-to-accuracy_5Mbps.png"]
+    assert "not drawn" not in captured.err
+    for words in ("-v says why", "do not apply", "--all draws every figure at every setting", "3 pictures of 4 cells"):
+        assert words in captured.err
+    plot(results / "office", format=[PictureFormat.png], at=["1Mbps"])
+    said = capsys.readouterr()
+    drawn = [Path(line).name for line in said.out.splitlines() if line.endswith(".png")]
+    assert drawn == ["bandwidth.png", "accuracy-over-time_1Mbps.png", "time-to-accuracy_1Mbps.png"]
+    assert "--all" not in said.err
+    plot(results / "office", format=[PictureFormat.png], all_=True, verbose=True)
+    said = capsys.readouterr()
+    assert {"step-time_1Mbps.png", "step-time_20Mbps.png", "link.png"} <= {
+        Path(line).name for line in said.out.splitlines()
+    }
+    assert "not drawn: nodes of office" in said.err
+
+
+def test_status_of_several_experiments_has_a_line_for_each_published_set(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(results, Study("office", arms=("ring", "single"), repeats=2))
+    publish(results)
+    shutil.rmtree(results / "office")
+    capsys.readouterr()
+    status(results)
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 1 + 6 and "published sets left out: office, wifi" in said.err
+    status(results, published=True)
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert len(lines) == 1 + 6 + 1 + 2 and lines[-2].startswith("published")
+    assert lines[-1].split()[:6] == ["office", "4", "2", "2", "4", "0"] and lines[-1].endswith("published/office")
+    shutil.rmtree(results / "wifi")
+    status(results)
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 1 + 2 and "no runs of your own" in said.err
+    status(results, json=True)
+    assert len(json.loads(capsys.readouterr().out)["cells"]) == 4 + 5
+    status(results / "office")
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 4
+
+
+def test_what_is_published_here_fits_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    sets = Path(__file__).parents[3] / "results" / "published"
+    status(sets)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == sorted(path.parent.name for path in sets.glob("*/cells.jsonl.gz"))
+    assert len(lines) < 25
+
+
+@pytest.mark.parametrize("command", ["status", "plot", "report", "compare", "export", "verify", "merge"])
+def test_every_command_on_a_folder_says_what_it_leaves_out_and_takes_it_when_asked(results: Path, command: str) -> None:
+    write_study(results, Study("office", arms=("ring", "single"), repeats=1))
+    publish(results / "office")
+    shutil.rmtree(results / "office")
+    more = {
+        "plot": ["--figure", "time-to-accuracy", "--format", "png"],
+        "compare": ["--baseline", "single"],
+        "export": ["--to", "csv"],
+        "merge": ["--into", results.parent / "into"],
+    }.get(command, [])
+    line = "note: published sets left out: office; --published takes them"
+    done = bwbench(command, results, *more)
+    assert done.exit_code == 0 and done.err.count("published sets") == done.err.splitlines().count(line) == 1
+    done = bwbench(command, results, "--published", *more)
+    assert done.exit_code == 0 and "published sets" not in done.err
+    done = bwbench(command, results / "office", *more)
+    assert done.exit_code == 0 and done.err.count("no runs of your own, so the published set is taken") == 1
 
 
 def test_figures_in_a_result_folder_are_no_cells(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

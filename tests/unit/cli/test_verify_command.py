@@ -18,11 +18,12 @@ from bwbench.cli.result_commands import publish
 from bwbench.cli.verify_command import verify
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.checksums import checksums, with_checksums
+from bwbench.records.own_and_published import taken
 from bwbench.records.schema import Status
 from bwbench.results.analysis.trial import summarise
 from bwbench.results.verify import verify as verified
 
-PUBLISHED = Path(__file__).parents[3] / "results"
+PUBLISHED = Path(__file__).parents[3] / "results" / "published"
 STUDY = Study(arms=("ring", "ddp", "single"), repeats=1)
 
 
@@ -44,7 +45,7 @@ def edit(file: Path, **fields: object) -> None:
 
 
 def findings(folder: Path) -> list[str]:
-    return [f"{finding.check}: {finding.text}" for one in verified(folder) for finding in one.findings]
+    return [f"{finding.check}: {finding.text}" for one in verified(taken(folder)) for finding in one.findings]
 
 
 def test_all_that_is_published_passes_but_for_checksums(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +59,7 @@ def test_untouched_records_pass_as_folders_and_as_a_published_set(results: Path,
     assert verify([results]) == EXIT_OK and findings(results) == []
     publish(results, to=tmp_path / "public")
     assert verify([tmp_path / "public"]) == EXIT_OK
-    assert not any(one.unchecked for folder in (results, tmp_path / "public") for one in verified(folder))
+    assert not any(one.unchecked for folder in (results, tmp_path / "public") for one in verified(taken(folder)))
 
 
 def test_a_planted_time_is_found(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +204,7 @@ def test_attempts_that_were_cleaned_away_are_no_finding(results: Path) -> None:
 
 def test_a_published_cell_that_was_changed_is_found(results: Path) -> None:
     publish(results)
-    file = results / "study" / "cells.jsonl.gz"
+    file = results / "published" / "study" / "cells.jsonl.gz"
     text = gzip.decompress(file.read_bytes()).decode()
     for cell in [path for path in (results / "study").iterdir() if path.is_dir()]:
         shutil.rmtree(cell)
@@ -221,7 +222,7 @@ def test_wrong_ids_and_broken_records_are_findings_and_hide_nothing(results: Pat
     (results / "broken").mkdir()
     (results / "broken" / "cells.jsonl.gz").write_bytes(b"no gzip")
     kinds = sorted(finding.partition(":")[0] for finding in findings(results))
-    assert kinds == ["id", "schema", "schema"] and len(list(verified(results))) == 4
+    assert kinds == ["id", "schema", "schema"] and len(list(verified(taken(results)))) == 4
 
 
 def test_hidden_cells_are_looked_at(results: Path) -> None:

@@ -14,9 +14,9 @@ import torch
 from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.experiment.config import load_experiment
+from bwbench.methods.collectives.rank_threads import round_of, run_ranks
 from bwbench.methods.compression import ErrorFeedback, build_codec
 from bwbench.methods.compression.codec_contract import violations
-from tests.ranks import round_of, run_ranks
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "add-a-codec.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Pages lead to files and headings that are there, and the README knows every command and every page."""
+"""Pages lead to files and headings that are there; the README knows every command, that of the docs every page."""
 
 from __future__ import annotations
 
@@ -44,12 +44,24 @@ def test_lines_fit_a_screen(page: Path) -> None:
     assert not [line for line in lines if len(line) > 120 and not line.lstrip().startswith("|") and "](" not in line]
 
 
-def test_the_readme_names_every_page_and_every_command() -> None:
+def linked_from(page: Path) -> set[Path]:
+    return {(page.parent / target.partition("#")[0]).resolve() for target in LINK.findall(page.read_text())}
+
+
+def test_the_readme_names_every_command_and_leads_to_the_pages() -> None:
     from bwbench.cli.main import app
 
-    text = (ROOT / "README.md").read_text()
-    linked = {(ROOT / target.partition("#")[0]).resolve() for target in LINK.findall(text)}
-    assert {page.name for page in (ROOT / "docs").glob("*.md") if page.resolve() not in linked} == set()
-    table = "".join(line for line in text.splitlines(keepends=True) if line.startswith("| `"))
+    assert ROOT / "docs" / "README.md" in linked_from(ROOT / "README.md")
+    table = "".join(
+        line for line in (ROOT / "README.md").read_text().splitlines(keepends=True) if line.startswith("| `")
+    )
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert [name for name in commands if f"`{name}`" not in table] == []
+
+
+def test_every_page_is_led_to_by_the_one_over_it() -> None:
+    """Whoever looks at the repository finds all that the site has in its navigation."""
+    docs = ROOT / "docs"
+    for folder in (docs, docs / "tutorials", docs / "algorithms"):
+        led = linked_from(folder / "README.md")
+        assert {page.name for page in folder.glob("*.md") if page.resolve() not in led} - {"README.md"} == set()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.oldest_versions import lower_bounds
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -65,3 +67,12 @@ def test_make_test_leaves_out_what_is_thorough_and_test_all_leaves_out_nothing(c
 def test_something_of_it_is_in_make_test(folder: str) -> None:
     texts = [file.read_text() for file in (ROOT / "tests" / folder).glob("test_*.py")]
     assert any("pytest.mark.main_job" in text for text in texts)
+
+
+def test_every_requirement_has_a_lower_bound_that_test_oldest_can_install() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = lower_bounds(text)
+    assert {"numpy", "pandas", "pyroute2", "lightning", "asyncssh", "pytest"} <= found.keys()
+    assert "torch" not in found
+    with pytest.raises(ValueError, match="has no lower bound"):
+        lower_bounds(text.replace('"rich>=13"', '"rich"'))

@@ -13,8 +13,9 @@ from fixtures_paper import CLAIMS, ROOT, write_records
 
 from bwbench.base.errors import ConfigError
 from bwbench.records import CellFolder
+from bwbench.results.text import plain
 from paper.program.claim import Claim, Value, load_claims
-from paper.program.claim_words import full_text, judge, plain, verdict_text
+from paper.program.claim_words import full_text, judge, verdict_text
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
 from paper.program.evaluate import evaluate
 
@@ -144,6 +145,11 @@ def test_a_number_has_to_support_its_claim(
         (UP, "is 2.00 times as fast as b (95 % interval 1.50 to 2.50, n = 3)"),
         (DOWN, "is 0.500 times as fast as b (95 % interval 0.400 to 0.600, n = 3)"),
         (OPEN, "cannot be told from b in time to target: ratio 1.10 (95 % interval 0.900 to 1.40, n = 3)"),
+        (
+            Value("ratio", 1.1, 1),
+            "may differ from b by chance (one repeat says nothing about chance) in time to target: ratio 1.10 "
+            "(no interval, n = 1)",
+        ),
     ],
 )
 def test_a_verdict_says_what_the_interval_supports(value: Value, words: str) -> None:

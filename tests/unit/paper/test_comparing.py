@@ -9,8 +9,9 @@ import pytest
 from fixtures_paper import write_records
 
 from bwbench.results.analysis.comparison import compare_cells
+from bwbench.results.text import plain
 from paper.program.claim import Claim, Value
-from paper.program.claim_words import full_text, plain, verdict_text
+from paper.program.claim_words import full_text, verdict_text
 from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 
@@ -85,6 +86,9 @@ def test_a_first_crossing_is_said_and_another_target_is_unknown_where_runs_ended
 def test_the_fastest_in_words(words: str, side: int, said: str) -> None:
     value = Value("ratio", 2.0, 3, 1.5, 2.5, side=side, words=words)
     assert plain(verdict_text(_claim(kind="fastest"), value)) == said
+    if side == 0:
+        single = Value("ratio", 2.0, 1, words=words)
+        assert "but one repeat says nothing about chance (n = 1)" in plain(verdict_text(_claim(kind="fastest"), single))
 
 
 INTERVAL = "(95 % interval 1.50 to 2.50, n = 3)"

@@ -32,7 +32,7 @@ from bwbench.records.schema import (
 )
 from bwbench.records.schema.record import Record
 
-RESULTS = Path(__file__).parents[3] / "results"
+RESULTS = Path(__file__).parents[3] / "results" / "published"
 CELL = {"schema": 1, "id": "0123456789", "slug": "ring", "experiment": "study", "arm": "ring", "repeat": 0,
         "config": {"nodes": 2}}  # fmt: skip
 STATUS = {"schema": 1, "id": "0123456789", "slug": "ring", "status": "done"}

@@ -18,6 +18,7 @@ from fixtures_composed import compose
 from fixtures_records import Study, write_study
 
 from bwbench.base.registry import FIGURES
+from bwbench.records import iter_cells
 from bwbench.results.analysis.results import Reader, read_cells, results_of
 from bwbench.results.publish import publish
 
@@ -89,7 +90,7 @@ def holds_secret(file: Path) -> bool:
 def tables_of(results: Path) -> None:
     """The tables of all figures; drawing them takes longer."""
     reader = Reader()
-    cells, _ = read_cells(results, reader)
+    cells, _ = read_cells(iter_cells(results), reader)
     for group in results_of(cells, reader):
         for name in FIGURES.names():
             figure = FIGURES.load(name)()

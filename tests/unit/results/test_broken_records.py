@@ -93,7 +93,7 @@ def looked_at(root: Path) -> dict[str, dict[str, Any]]:
         entry = status_entry(cell, OwnSteps.of([]))
         found.setdefault(cell.path.name, {})["status"] = entry
     reader = Reader()
-    cells, refused = read_cells(root, reader)
+    cells, refused = read_cells(iter_cells(root), reader)
     assert len(cells) + len(refused) == len(found)
     for results in results_of(cells, reader):
         _ = results.cells, results.curves, results.times, results.ledger, results.notes
@@ -103,7 +103,7 @@ def looked_at(root: Path) -> dict[str, dict[str, Any]]:
         found[cell.path.name] |= {"row": cell_row(cell), "reading": reader.read(cell)}
         for what in ("cells", "evaluations", "steps"):
             found[cell.path.name][what] = str(list(WHAT[what]([cell])))
-    spent(root)
+    spent(iter_cells(root))
     return found
 
 

@@ -96,7 +96,8 @@ def test_a_claim_that_is_a_link_is_nobodys(results: Path) -> None:
 
 
 def test_a_lock_is_never_what_a_link_leads_to(results: Path) -> None:
-    (results / "study" / ".lock").symlink_to(results.parent / "new")
+    (results / "published" / "study").mkdir(parents=True)
+    (results / "published" / "study" / ".lock").symlink_to(results.parent / "new")
     done = bwbench("publish", results)
     assert done.exit_code == 1
     assert "is a link" in done.err
@@ -152,14 +153,22 @@ def test_names_of_experiments_lead_nowhere(results: Path, name: str) -> None:
 
 def test_names_in_a_published_file_lead_nowhere(results: Path) -> None:
     bwbench("publish", results)
-    file = results / "study" / packed.PACKED
+    file = results / "published" / "study" / packed.PACKED
     first, *lines = gzip.decompress(file.read_bytes()).decode().splitlines()
     head = json.loads(first)
     head["cells"][0] = "../../../out-of-here"
     file.write_bytes(gzip.compress("\n".join([json.dumps(head), *lines]).encode()))
-    done = bwbench("merge", results, "--into", results.parent / "in")
+    done = bwbench("merge", results, "--published", "--into", results.parent / "in")
     assert done.exit_code == 2
     assert "cells" in done.err
+
+
+def test_nothing_is_published_through_a_link_out_of_the_results(results: Path) -> None:
+    (results.parent / "elsewhere").mkdir()
+    (results / "published").symlink_to(results.parent / "elsewhere")
+    done = bwbench("publish", results)
+    assert done.exit_code == 2 and "is a link out of" in done.err and "--to" in done.err
+    assert not list((results.parent / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize("link", ["figures", "figures/study", "figures/step-time.json"])

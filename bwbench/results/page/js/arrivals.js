@@ -20,14 +20,21 @@ function arrivalAt(cell, target) {
   const about = { ...timingOf(cell), timingByPilot: typeof cell.timing_pilot === "number", kin: cell.kin || "", ofPilot: cell.of_pilot };
   if (target === cell.target_value && (cell.time_to_target_s !== null || cell.censored_at_s !== null)) {
     const time = cell.time_to_target_s, firstCrossing = cell.arrival_kind === "first crossing";
-    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, ...about };
+    if (time === null) return { time, censoredAt: cell.censored_at_s, grid: 0, samples: samplesUntil(cell, cell.censored_at_s), ...about };
     const grid = cell.arrival_kind === "fit" ? 0 : gridOf(cell, time, cell.samples_to_target);
-    return { time, censoredAt: null, grid, firstCrossing, ...about };
+    return { time, censoredAt: null, grid, firstCrossing, samples: cell.samples_to_target, ...about };
   }
   const budget = { samples: cell.limit_samples, time: cell.limit_s }, wentOn = cell.reason !== "target";
   const found = fittedArrival(evaluationsOf(cell), cell.metric, target, budget, wentOn);
   if (found.kind === "unknown") return null;
-  return found.kind === "fit" ? { time: found.time, censoredAt: null, grid: 0, ...about } : { time: null, censoredAt: found.time, grid: 0, ...about };
+  if (found.kind === "fit") return { time: found.time, censoredAt: null, grid: 0, samples: found.samples, ...about };
+  return { time: null, censoredAt: found.time, grid: 0, samples: samplesUntil(cell, found.time), ...about };
+}
+
+/** Samples that were taken until a limit that may lie before the end. */
+function samplesUntil(cell, limit) {
+  if (cell.samples === null || !cell.training_clock_s) return cell.samples;
+  return cell.samples * Math.min(1, limit / cell.training_clock_s);
 }
 
 function gridOf(cell, time, samples) {
@@ -79,7 +86,7 @@ function groupBy(items, keyOf) {
   return groups;
 }
 
-/** One point an arm and bandwidth: {arm, bandwidth, limit, cells, seeds, estimate, numComposed, firstCrossing}, bandwidths rising. */
+/** One point an arm and bandwidth: {arm, bandwidth, limit, cells, seeds, estimate, numComposed, firstCrossing, hostBound}, bandwidths rising. */
 function pointsOf(cells, target) {
   const points = [];
   for (const [arm, ofArm] of groupBy(cells, (cell) => cell.arm)) {
@@ -91,7 +98,8 @@ function pointsOf(cells, target) {
       if (!arrivals.length) continue;
       const numComposed = part.filter((cell) => cell.composed && cell.status === "done").length;
       const firstCrossing = arrivals.some((arrival) => arrival.firstCrossing);
-      points.push({ arm, bandwidth, limit, cells: part, seeds, estimate: estimate(arrivals), numComposed, firstCrossing });
+      const hostBound = part.some((cell) => cell.host_bound);
+      points.push({ arm, bandwidth, limit, cells: part, seeds, estimate: estimate(arrivals), numComposed, firstCrossing, hostBound });
     }
   }
   const order = (point) => (point.bandwidth === null ? Infinity : point.bandwidth);

@@ -84,7 +84,7 @@ function limitTrace(arm, point, xs, unit) {
 function pointHover(point) {
   const { estimate } = point, words = [`<b>${plotText(armName(point.arm))}</b>`];
   words.push(point.limit ? "no link concerns it" : rate(point.bandwidth));
-  words.push(estimateWords(estimate) + crossingMark(point.firstCrossing) + (estimate.numCensored && Number.isFinite(estimate.value) ? " (median)" : ""));
+  words.push(estimateWords(estimate) + crossingMark(point.firstCrossing) + (estimate.numCensored && Number.isFinite(estimate.value) ? " (censored fit)" : ""));
   words.push(`n = ${estimate.num}${estimate.numCensored ? `, ${estimate.numCensored} censored` : ""}${estimate.low === null ? "" : ", 95 % interval"}`);
   if (point.numComposed) words.push(point.numComposed < point.cells.length ? `${point.numComposed} composed` : "composed, not measured whole");
   return words.join("<br>");

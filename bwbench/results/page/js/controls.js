@@ -128,8 +128,9 @@ function listen() {
   on("cells-state", "change", table((field) => (state.table.status = field.value)));
   on("cells-bandwidth", "change", table((field) => (state.table.bandwidth = field.value)));
   on("cells-everything", "change", table((field) => (state.table.everything = field.checked)));
-  on("cells-previous", "click", () => { state.table.page -= 1; drawTable(); });
-  on("cells-next", "click", () => { state.table.page += 1; drawTable(); });
+  const turn = (pages) => ({ target }) => { if (target.getAttribute("aria-disabled") !== "true") { state.table.page += pages; drawTable(); } };
+  on("cells-previous", "click", turn(-1));
+  on("cells-next", "click", turn(1));
   for (const radio of document.querySelectorAll("[name=theme]")) radio.addEventListener("change", () => setTheme(radio.value));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { fillArms(); refresh(); });
 }

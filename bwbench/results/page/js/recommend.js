@@ -66,18 +66,33 @@ function logMix(one, other, weight) {
  */
 function ratioBetween(row, best, numTests) {
   if (row === best || !Number.isFinite(best.value)) return null;
-  const at = (end) => {
-    const ratio = ratioOf(row[end].seeds, best[end].seeds);
+  return mixedRatio(row, best, (one, other) => {
+    const ratio = ratioOf(one.seeds, other.seeds);
     return ratio === null ? null : { ...ratio, lowest: lowestEnd(ratio, numTests) };
-  };
+  });
+}
+
+/** What that ratio is made of, {step, samples} (taken_apart.py); null where it is not known or a bound. */
+function partsBetween(row, best) {
+  const part = (name) => mixedRatio(row, best, (one, other) => {
+    const parts = takeApart(one.seeds, other.seeds);
+    return parts === null || parts.step.bound || parts.samples.bound ? null : parts[name];
+  });
+  const step = part("step"), samples = part("samples");
+  return step === null || samples === null ? null : { step, samples };
+}
+
+/** A ratio of two rows from those at the bandwidths on either side, `ratioAt(point, point)`. */
+function mixedRatio(row, best, ratioAt) {
   const matches = (end) => row[end].limit || best[end].limit || row[end].bandwidth === best[end].bandwidth;
   if (!matches("lower") || !matches("upper")) return null;
-  const weight = row.weight || best.weight, low = at("lower"), high = at("upper");
+  const weight = row.weight || best.weight, low = ratioAt(row.lower, best.lower), high = ratioAt(row.upper, best.upper);
   if (low === null || high === null) return null;
   if (weight === 0) return low;
   if (low.bound !== high.bound) return null;
   const interval = (name) => (low[name] === null || high[name] === null ? null : logMix(low[name], high[name], weight));
-  return { ...low, value: logMix(low.value, high.value, weight), low: interval("low"), high: interval("high"), lowest: interval("lowest"),
+  return { ...low, value: logMix(low.value, high.value, weight), low: interval("low"), high: interval("high"),
+           lowest: low.lowest === undefined ? undefined : interval("lowest"),
            num: Math.min(low.num, high.num), numCensored: Math.max(low.numCensored, high.numCensored) };
 }
 

@@ -1,45 +1,50 @@
 "use strict";
-// "Which algorithm for my link?" in words: the answer, its interval, who ties with it, and where the numbers are from.
-
-const WITHIN = 1.1; // of the fastest, where one repeat leaves nothing but the ratio to judge by
+// "Which algorithm for my link?": the answer, and where its numbers are from.
 
 function drawRecommendation() {
-  const { bandwidth, latency } = state.link, out = byId("recommendation");
-  if (!(bandwidth > 0) || !(latency >= 0)) return out.replaceChildren(make("p", { class: "note" }, "Enter a bandwidth above 0 and a latency of 0 or more."));
+  const { bandwidth, latency } = state.link, out = byId("answer"), more = byId("answer-more");
+  const sayOnly = (words) => { out.replaceChildren(make("p", { class: "note" }, words)); more.replaceChildren(); };
+  if (!(bandwidth > 0) || !(latency >= 0)) return sayOnly("Enter a bandwidth above 0 and a latency of 0 or more.");
   const rtt = nearestRtt(rttsOf(state.group), 2 * latency);
   const points = state.target === null ? [] : pointsOf(chosenCells(rtt), state.target);
   const { rows, missing } = ranking(points, bandwidth);
-  if (!rows.length) return out.replaceChildren(make("p", { class: "note" }, "No cell that is done says anything about this choice."));
-  const best = rows[0];
-  if (!Number.isFinite(best.value)) {
-    return out.replaceChildren(make("p", { class: "answer" }, `No arm reached ${targetWords()} here.`), howFound(rows, rtt));
-  }
-  const tied = rows.slice(1).filter((row) => verdict(row) === "tie");
-  const near = rows.slice(1).filter((row) => verdict(row) === "unknown" && row.value <= WITHIN * best.value);
-  const open = rows.slice(1).filter((row) => !Number.isFinite(row.value) && verdict(row) === "unknown" && row.atLeast < best.value);
-  const parts = [make("p", { class: "answer" }, swatch(best.arm), make("strong", {}, armName(best.arm)), ` reaches ${targetWords()} in `, make("strong", {}, estimateWords(best)), ".", best.outside ? make("span", { class: "mark bad" }, "not measured there") : null)];
-  const second = rows.slice(1).find((row) => verdict(row) === "slower");
-  const sentences = [];
-  if (tied.length) sentences.push(`${names(tied)} ${tied.length > 1 ? "tie" : "ties"} with it: not certainly slower (tested together, 95 %).`);
-  if (near.length) sentences.push(`${names(near)} ${near.length > 1 ? "are" : "is"} within ${Math.round(100 * (WITHIN - 1))} % of it, and ${best.num === 1 ? "one repeat says no more than that" : "there is no interval to tell them apart"}.`);
-  if (open.length) sentences.push(`${names(open)} did not reach the target in the time given, which was shorter than this: nothing is known of ${open.length > 1 ? "them" : "it"}.`);
-  if (second) sentences.push(`${armName(second.arm)} takes ${second.ratio.bound}${second.ratio.bound ? " " : ""}${ratioInterval(second.ratio)} as long.`);
-  const single = rows.find((row) => row !== best && row.lower.cells[0].role === REFERENCE);
-  if (best.lower.cells[0].role === REFERENCE) sentences.push("On this link one node alone is fastest: more nodes only cost time.");
-  else if (single && single !== second && single.ratio) sentences.push(`One node alone takes ${single.ratio.bound}${single.ratio.bound ? " " : ""}${ratioInterval(single.ratio)} as long.`);
-  if (missing.length) sentences.push(`Not measured around this bandwidth: ${missing.map(armName).join(", ")}.`);
-  parts.push(make("p", {}, sentences.join(" ")), howFound(rows, rtt), rankingTable(rows));
-  out.replaceChildren(...parts);
+  if (!rows.length) return sayOnly("No cell that is done says anything about this choice.");
+  const [first, ...others] = sentencesOf(rows, rtt);
+  const about = make("p", { class: "note" }, `${settingWords(rate(bandwidth))}:`);
+  const best = rows[0], reached = Number.isFinite(best.value);
+  const answer = make("p", { class: "answer" }, reached ? swatch(best.arm) : null, ...capitalised(first).map(asNode), reached && best.outside ? make("span", { class: "mark bad" }, "not measured there") : null);
+  if (missing.length) others.splice(-1, 0, [`Not measured around this bandwidth: ${missing.map(armName).join(", ")}.`]);
+  out.replaceChildren(about, answer, make("p", {}, others.map((pieces) => pieces.join("")).join(" ").replace(/n = (?=\d+\]$)/, "n\u00a0=\u00a0")));
+  more.replaceChildren(howFound(rows, rtt), rankingTable(rows));
+}
+
+/** The sentences of answer.js on what the reader has chosen. */
+function sentencesOf(rows, rtt) {
+  const { group, target } = state;
+  const recorded = target === group.target; // where one node is enough was found at that target
+  const oneNode = (arm) => (recorded ? group.one_node.find((one) => one.arm === arm && (one.rtt_s === null || one.rtt_s === rtt))?.words : null);
+  const words = group.metric === "accuracy" ? metricWords(target, group.metric) : targetWords();
+  return answerSentences({ rows, baseline: group.baseline, target: words, oneNode, nameOf: armName });
+}
+
+/** `Four nodes, 10 Mbit/s, cnn on fashion-mnist`. */
+function settingWords(link) {
+  const { nodes, model, dataset, settings } = state.group, [first, ...rest] = nodes;
+  return [`${first.toUpperCase()}${rest.join("")}`, link, `${model} on ${dataset}`, ...settings].join(", ");
+}
+
+/** On a line of its own it begins with a capital letter, unless it begins with a name. */
+function capitalised([first, ...rest]) {
+  return first.strong === undefined ? [`${first[0].toUpperCase()}${first.slice(1)}`, ...rest] : [first, ...rest];
+}
+
+function asNode(piece) {
+  return piece.strong === undefined ? piece : make("strong", {}, piece.strong);
 }
 
 function targetWords() {
   const { metric } = state.group;
   return metric === "accuracy" ? `${metricWords(state.target, metric)} accuracy` : `${metric} ${metricWords(state.target, metric)}`;
-}
-
-function names(rows) {
-  const all = rows.map((row) => armName(row.arm));
-  return all.length < 2 ? all.join("") : `${all.slice(0, -1).join(", ")} and ${all[all.length - 1]}`;
 }
 
 function ratioInterval(ratio) {
@@ -61,7 +66,7 @@ function howFound(rows, rtt) {
   if (rtt !== null && Math.abs(rtt - wanted) > 1e-6) words.push(`Latency: measured at RTT ${shortTime(rtt)}, the nearest to your ${shortTime(wanted)}.`);
   else if (rtt !== null) words.push(`Latency: measured at this RTT, ${shortTime(rtt)}.`);
   const num = Math.min(...rows.map((row) => row.num)), most = Math.max(...rows.map((row) => row.num));
-  words.push(most === 1 ? "One repeat an arm: no interval, and differences may be chance." : `n = ${num === most ? num : `${num}\u2013${most}`}; 95 % intervals.`);
+  words.push(most === 1 ? "n = 1: one repeat says nothing about chance, and has no interval." : `n = ${num === most ? num : `${num}\u2013${most}`}; 95 % intervals.`);
   if (rows.some((row) => row.numComposed)) words.push("Some values are composed, not measured whole.");
   return make("p", { class: "note" }, words.join(" "));
 }

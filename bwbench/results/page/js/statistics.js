@@ -1,8 +1,8 @@
 "use strict";
 // Centre and interval of few, positive, sometimes censored times, and the ratio of two arms: the rules of statistics.py,
-// welch.py, censored.py, ratio.py and best_set.py in bwbench/results/analysis, line by line, which a test holds against
-// them. An arrival is {time, censoredAt, grid, timingVariance, timingFreedom, timingByPilot, ofPilot, kin}: seconds, null
-// where not reached.
+// welch.py, censored.py, ratio.py, taken_apart.py and best_set.py in bwbench/results/analysis, line by line, which a test holds against
+// them. An arrival is {time, censoredAt, grid, timingVariance, timingFreedom, timingByPilot, ofPilot, kin, samples}: seconds,
+// null where not reached; samples that it took, or that were taken until it was given up.
 
 const SHORTEST_TIME = 1e-6, ASSUMED_BETWEEN = 0.03, WIDEST = 300;
 
@@ -169,6 +169,25 @@ function unpaired(references, arms) {
   const error = { parts: [...one.error.parts, ...other.error.parts], floor: floorOf(reached) };
   const [low, high] = around(value, centre, error, CONFIDENCE);
   return { ...about, value, low, high, bound: "", middle: centre, error };
+}
+
+/** The ratio as that of the training time of a sample, times that of the samples; null where samples are not known. */
+function takeApart(reference, arm) {
+  if (![...Object.values(reference), ...Object.values(arm)].every((arrival) => arrival.samples)) return null;
+  const each = (side, of) => Object.fromEntries(Object.entries(side).map(([seed, arrival]) => [seed, of(arrival)]));
+  const [step, samples] = [timeOfSample, samplesInPlaceOfTime].map((of) => ratioOf(each(reference, of), each(arm, of)));
+  return step === null || samples === null ? null : { step, samples };
+}
+
+function timeOfSample(arrival) {
+  return { ...arrival, time: atLeast(arrival) / arrival.samples, censoredAt: null, grid: 0 };
+}
+
+function samplesInPlaceOfTime(arrival) {
+  const found = { ...arrival, timingVariance: 0 };
+  if (arrival.time === null) return { ...found, censoredAt: arrival.samples };
+  const share = Math.min(arrival.grid, orInfinity(arrival)) / orInfinity(arrival);
+  return { ...found, time: arrival.samples, grid: share * arrival.samples };
 }
 
 /** The one-sided end of a ratio to the first arm that makes `numTests` of them hold together; null without an interval. */

@@ -3,13 +3,14 @@
 
 const PAGE_ROWS = 25;
 
+// What is asked for stands beside its arm, where a phone shows it.
 const TABLE_COLUMNS = [
   { key: "arm", name: "arm", value: (cell) => armName(cell.arm), show: (cell) => armTag(cell.arm) },
-  { key: "seed", name: "seed", number: true, value: (cell) => cell.seed, show: (cell) => `${cell.seed}` },
+  { key: "time", name: "to target", number: true, value: (cell) => timeKey(cell), show: timeWords },
   { key: "status", name: "state", value: (cell) => cell.status, show: stateMarks },
   { key: "bandwidth_bps", name: "link asked", number: true, value: (cell) => cell.bandwidth_bps ?? Infinity, show: (cell) => linkWords(cell) },
+  { key: "seed", name: "seed", number: true, value: (cell) => cell.seed, show: (cell) => `${cell.seed}` },
   { key: "achieved", name: "achieved", number: true, value: (cell) => achievedShare(cell) ?? Infinity, show: achievedWords },
-  { key: "time", name: "to target", number: true, value: (cell) => timeKey(cell), show: timeWords },
   { key: "final_metric", name: "final", number: true, value: (cell) => cell.final_metric ?? -Infinity, show: (cell) => metricWords(cell.final_metric, cell.metric) },
   { key: "wire", name: "on the wire", number: true, value: (cell) => wireBytes(cell) ?? -Infinity, show: (cell) => bytes(wireBytes(cell)) },
   { key: "step", name: "step", value: (cell) => (cell.ledger ? cell.ledger.step_s : Infinity), show: stepBar },
@@ -94,8 +95,9 @@ function drawTable() {
   byId("cells-head").replaceChildren(headRow());
   byId("cells-body").replaceChildren(...shown.map(([, cell]) => bodyRow(cell)));
   byId("cells-count").textContent = found.length ? `${first + 1}\u2013${first + shown.length} of ${plural(found.length, "cell")}` : "No cell matches.";
-  byId("cells-previous").disabled = state.table.page === 0;
-  byId("cells-next").disabled = state.table.page >= pages - 1;
+  // Not `disabled`: whoever turned the last page by keyboard would lose the place.
+  byId("cells-previous").setAttribute("aria-disabled", String(state.table.page === 0));
+  byId("cells-next").setAttribute("aria-disabled", String(state.table.page >= pages - 1));
 }
 
 function headRow() {
@@ -132,7 +134,7 @@ function toggleDetails(row, button, cell) {
 
 function detailsOf(cell) {
   const link = cell.link_facts || {}, pairs = (rows) => make("dl", {}, ...rows.filter(([, value]) => value !== null && value !== undefined && value !== "").flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
-  const panel = (title, ...content) => make("section", { class: "panel" }, make("h4", {}, title), ...content);
+  const panel = (title, ...content) => make("section", { class: "panel" }, make("h3", {}, title), ...content);
   const asked = (one, other, write) => (one === undefined && other === undefined ? null : `${one === undefined ? DASH : write(one)} \u2192 ${other === undefined ? DASH : write(other)}`);
   const panels = [
     panel("Cell", pairs([["cell", `${cell.slug}-${cell.id}`], ["experiment", report.experiments[cell.experiment]], ["state", [cell.status, cell.reason].filter(Boolean).join(": ")],

@@ -8,6 +8,30 @@ function digits(value) {
   return value === 0 ? "0" : Number(value).toPrecision(3);
 }
 
+/** So many digits, trailing zeros kept, no exponent; more where it would otherwise read as `apartFrom`, which it is not. */
+function significant(value, count, apartFrom = null) {
+  if (!Number.isFinite(value)) return value > 0 ? "\u221e" : `${MINUS}\u221e`;
+  let text = "";
+  for (let number = count; number < 16; number++) {
+    text = withDigits(value, number);
+    if (apartFrom === null || value === apartFrom || Number(text) !== apartFrom) break;
+  }
+  return text.replace("-", MINUS);
+}
+
+function withDigits(value, count) {
+  if (value === 0) return "0";
+  const power = Math.floor(Math.log10(Math.abs(value))), places = Math.max(0, count - 1 - power), text = fixed(value, places);
+  return places && Math.abs(Number(text)) >= 10 ** (power + 1) ? fixed(value, places - 1) : text; // 9.996 reads 10.0
+}
+
+/** As toFixed, but of a number that lies exactly between two the even one, as Python has it. */
+function fixed(value, places) {
+  const text = value.toFixed(places), rest = value.toFixed(Math.min(100, places + 60)).split(".")[1].slice(places);
+  if (!/^50*$/.test(rest) || Number(text[text.length - 1]) % 2 === 0) return text;
+  return (Number(text) - Math.sign(value) * 10 ** -places).toFixed(places);
+}
+
 /** A duration with three digits: 3.42 s, 15.2 min. */
 function seconds(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return DASH;

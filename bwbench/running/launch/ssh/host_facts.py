@@ -71,7 +71,7 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
     for content in cells:
         try:
             plugins = [str(plugin) for plugin in plugins_named(content)]  # of the plan, whose controller asks
-            lacking = Cell.from_json(content, plugins).config.dataset.source.build(DATASETS).missing(data_folder())
+            lacking = Cell.from_json(content, plugins).config.dataset.source.build(DATASETS).unfit(data_folder())
         except ConfigError as error:
             lacking = error
         missing += [] if lacking is None else [str(lacking)]

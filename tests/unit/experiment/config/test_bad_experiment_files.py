@@ -170,6 +170,7 @@ REPLACED = [
     ),
     ("limit:", "repeats: {until: 120 %}", 12, ["repeats.until: '120 %' is out of range", "at most 1 (100 %)"]),
     ("limit:", "repeats: {until: 1e99999999999999999999 %}", 12, ["repeats.until", "is not a number"]),
+    ("limit:", "limit: 100", 12, ["limit: 100 is not a mapping", "Known keys: samples, time"]),
     ("limit:", "plugins: [nowhere.py]", 12, ["nowhere.py", "is not a file"]),
     ("limit:", "plugins: [3]", 12, ["3 is not the path"]),
     ("  link.bandwidth", "  link.bandwith: [1 Mbit/s]", 14, ["unknown key 'link.bandwith'", "'link.bandwidth'"]),
@@ -255,7 +256,7 @@ SYNTAX = [
     ("name: x\x07\n", 1, ["U+0007"]),
     ("[" * 600, None, ["nested too deeply"]),
     ("name: !!python/object/apply:os.system [ls]\n", 1, ["tag", "not allowed"]),
-    ("name: x\n? [a, b]\n: 1\n", 2, ["a key must be text"]),
+    ("name: x\n? [a, b]\n: 1\n", 2, ["a list or a mapping cannot be a key"]),
     ("name: x\n<<: 3\n", 2, ["'<<' takes a mapping"]),
     ("name: " + "9" * 300_000, None, ["larger than"]),
     (
@@ -385,6 +386,6 @@ def test_a_plugin_that_fails_is_said_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "exp.yaml"
     path.write_text(GOOD + "plugins: [broken.py]\n")
     (problem,) = problems_of(path)
-    assert f"{path}:15" in problem and "on fire" in problem
+    assert f"{path}:15" in problem and "broken.py:1 failed on import" in problem and "on fire" in problem
     path.write_text(GOOD.replace("compression: none", "compression: odd-test") + "plugins:\n  - odd.py\n")
     assert any("base class" in problem or "cannot" in problem for problem in problems_of(path))

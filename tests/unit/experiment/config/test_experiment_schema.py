@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -20,6 +19,7 @@ from bwbench.base.registry import REGISTRIES
 from bwbench.base.yaml_document import parse_yaml
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.experiment_schema import as_text, build_schema, main
+from tests.package.installed import copy_sources
 
 REPOSITORY = Path(__file__).parents[4]
 EXAMPLES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "experiments").glob("*.yaml")])
@@ -88,10 +88,7 @@ def test_it_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_wheel_has_it(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    shutil.copytree(REPOSITORY / "bwbench", source / "bwbench", ignore=shutil.ignore_patterns("__pycache__", "*.json"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(REPOSITORY / name, source)
+    source = copy_sources(tmp_path / "source")
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
     subprocess.run([*command, "-w", str(tmp_path), str(source)], timeout=100, check=True)
     (wheel,) = tmp_path.glob("*.whl")

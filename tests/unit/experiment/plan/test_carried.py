@@ -26,7 +26,7 @@ compute: {step_time: 40 ms}
 target: {accuracy: 0.9}
 algorithm: ring
 """
-RESULTS = Path(__file__).parents[4] / "results"
+RESULTS = Path(__file__).parents[4] / "results" / "published"
 
 
 def test_one_tolerance_for_plans_and_records() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.plan import Cell, PlannedCell, assess, build_plan
 from bwbench.experiment.plan.assess import UNREADABLE
-from bwbench.experiment.plan.given_cell import CELL_ID, PLUGINS, given_cell, planned_environment
+from bwbench.experiment.plan.given_cell import CELL_ID, PLUGINS, TORCH_LOG_LEVEL, given_cell, planned_environment
 from bwbench.running.run_cell import keep_planned
 
 YAML = "name: mine\nnodes: 2\nlink: {bandwidth: 10 Mbit/s}\nmodel: logistic\nalgorithm: ring\n"
@@ -111,3 +114,26 @@ def test_a_torn_file_is_written_anew(tmp_path: Path, torn: str) -> None:
     mended = (folder / "cell.json").stat().st_ino
     keep_planned(PlannedCell(cell, folder, "failed", runs=True, why=""))
     assert before != mended == (folder / "cell.json").stat().st_ino  # written once
+
+
+CONNECT = """
+import datetime
+from torch.distributed import TCPStore
+try:
+    TCPStore("a" * 80, 29999, 2, False, timeout=datetime.timedelta(seconds=1))
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_torchs_warnings_about_addresses_stay_out_of_logs_and_a_level_of_the_users_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = planned(tmp_path)
+    monkeypatch.delenv(TORCH_LOG_LEVEL, raising=False)
+    command = [sys.executable, "-c", CONNECT]
+    environment = {**os.environ, **planned_environment(cell)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "Error" in done.stdout and "[W" not in done.stderr, done.stderr
+    monkeypatch.setenv(TORCH_LOG_LEVEL, "INFO")
+    assert planned_environment(cell)[TORCH_LOG_LEVEL] == "INFO"

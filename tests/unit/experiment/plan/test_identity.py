@@ -76,7 +76,7 @@ ALWAYS: dict[str, frozenset[str]] = {
         "optimizer adamw": (*LR, "betas", "eps"),
     }.items()
 }
-RESULTS = Path(__file__).parents[4] / "results"
+RESULTS = Path(__file__).parents[4] / "results" / "published"
 CELL = {
     "nodes": 4,
     "link": {"bandwidth": "10 Mbit/s", "queue": "1 bdp"},

@@ -12,11 +12,11 @@ import torch
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.methods.algorithms.async_model_average import VOTE_BYTES, AsyncModelAverage, AsyncModelAverageConfig
+from bwbench.methods.algorithms.small_replica import SHAPES, attached, vector
 from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.collectives.ring import Ring
 from bwbench.methods.traffic import Traffic
-from tests.ranks import run_ranks
-from tests.replicas import SHAPES, attached, vector
 from tests.simulated import Simulation
 
 HOUR_MS = 3_600_000  # nothing that waits for such an interval ends in time

@@ -19,9 +19,9 @@ from bwbench.methods.algorithms.every_step import (
     end_of_exchange_s,
 )
 from bwbench.methods.collectives import Members
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.network.link import Link
-from tests.ranks import run_ranks
 
 ELEMENTS = [100_000] * 40  # 16 MB
 

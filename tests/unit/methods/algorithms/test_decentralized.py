@@ -12,11 +12,11 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.experiment.config import load_experiment
 from bwbench.methods.algorithms.decentralized import Decentralized, DecentralizedConfig
+from bwbench.methods.algorithms.small_replica import SHAPES, attached, vector
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.gossip import peer_of
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.traffic import Traffic
-from tests.ranks import run_ranks
-from tests.replicas import SHAPES, attached, vector
 from tests.simulated import Simulation
 
 STEPS = 12

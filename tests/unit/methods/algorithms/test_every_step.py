@@ -19,9 +19,9 @@ from bwbench.methods.algorithms.every_step import EveryStep, EveryStepConfig
 from bwbench.methods.algorithms.single import NoCommunication
 from bwbench.methods.collectives import Members
 from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.compression import build_codec
 from bwbench.methods.traffic import Traffic
-from tests.ranks import run_ranks
 
 
 class Model(nn.Module):

@@ -10,9 +10,9 @@ import torch
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.methods.algorithms.decentralized import LowPrecisionDecentralized
+from bwbench.methods.algorithms.small_replica import SHAPES, attached, codec_chain, vector
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.compression import ErrorFeedback, build_codec
-from tests.ranks import run_ranks
-from tests.replicas import SHAPES, attached, codec_chain, vector
 from tests.simulated import Simulation
 
 STEPS = 16

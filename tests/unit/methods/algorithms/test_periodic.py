@@ -12,12 +12,12 @@ import torch
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.algorithms.diloco import Diloco, DilocoConfig, StreamingDiloco, StreamingDilocoConfig, in_fragments
 from bwbench.methods.algorithms.local_sgd import LocalSgd, LocalSgdConfig
+from bwbench.methods.algorithms.small_replica import SHAPES, attached, codec_chain, loss_of, replica, sgd, vector
 from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.collectives.ring import Ring
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
-from tests.ranks import run_ranks
-from tests.replicas import SHAPES, attached, codec_chain, loss_of, replica, sgd, vector
 
 STEPS = 18
 

@@ -10,8 +10,8 @@ import torch
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.methods.algorithms.qadam import QAdam, QAdamConfig
-from tests.ranks import run_ranks
-from tests.replicas import SHAPES, attached, vector
+from bwbench.methods.algorithms.small_replica import SHAPES, attached, vector
+from bwbench.methods.collectives.rank_threads import run_ranks
 from tests.simulated import Simulation
 
 STEPS = 14

@@ -6,8 +6,8 @@ import torch
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.methods.collectives.hierarchical import Hierarchical, HierarchicalConfig
+from bwbench.methods.collectives.rank_threads import run_ranks
 from tests.contract.test_collectives import average, inputs
-from tests.ranks import run_ranks
 
 
 @pytest.mark.parametrize("across", ["ring", "scatter-gather", "all-gather", "parameter-server"])

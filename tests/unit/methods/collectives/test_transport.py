@@ -7,8 +7,8 @@ import torch
 
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.collectives import Members, Round
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.compression.codec import NoCompression
-from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(60)
 NAMES = ["ring", "all-gather", "scatter-gather", "parameter-server", "hierarchical"]

@@ -9,10 +9,10 @@ from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COLLECTIVES
 from bwbench.experiment.config import load_experiment
+from bwbench.methods.collectives.rank_threads import round_of, run_ranks
 from bwbench.methods.compression import build_codec
 from bwbench.methods.compression.dgc import Dgc, DgcConfig
 from bwbench.training.loop.optimizers import AdamConfig, SgdConfig
-from tests.ranks import round_of, run_ranks
 
 
 def normal(n, seed=0):

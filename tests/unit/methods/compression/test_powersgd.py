@@ -8,9 +8,9 @@ import torch
 
 from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
+from bwbench.methods.collectives.rank_threads import round_of, run_ranks
 from bwbench.methods.compression import build_codec
 from bwbench.methods.compression.powersgd import LowRankLayout, PowerSgd, PowerSgdConfig, gram_schmidt
-from tests.ranks import round_of, run_ranks
 
 SHAPES = [(10,), (16, 3, 3, 3), (4, 5), (2, 2), (32, 20), ()]
 NUM_ELEMENTS = sum(math.prod(shape) for shape in SHAPES)

@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES
+from bwbench.methods.collectives.rank_threads import round_of, run_ranks
 from bwbench.methods.compression import ErrorFeedback, build_codec
 from bwbench.methods.compression.random_k import RandomK, RandomKConfig, places
-from tests.ranks import round_of, run_ranks
 
 
 def normal(n, seed=0):

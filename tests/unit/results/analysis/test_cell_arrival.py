@@ -23,7 +23,7 @@ from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.statistics import arrival_of
 
-PUBLISHED = Path(__file__).parents[4] / "results"
+PUBLISHED = Path(__file__).parents[4] / "results" / "published"
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note, is_host_bound
 
-RESULTS = Path(__file__).parents[4] / "results"
+RESULTS = Path(__file__).parents[4] / "results" / "published"
 
 
 def with_steps(folder: Path, step_time: object, step_s: float, compute_s: float = 0.01) -> CellFolder:

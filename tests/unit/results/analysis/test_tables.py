@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fixtures_records import Study, write_study
 
+from bwbench.records import iter_cells
 from bwbench.records.schema import PARTS
 from bwbench.results.analysis.results import Reader, arrivals_over_bandwidths, load_results, read_cells, regrouped
 
@@ -108,7 +109,7 @@ def test_cells_of_components_that_are_not_installed_can_be_read(tmp_path: Path) 
 def test_a_broken_cell_is_left_out_and_said(tmp_path: Path, name: str) -> None:
     first, *others = write_study(tmp_path, Study(arms=("ring",), repeats=3, limit_s=1.0))
     (first / name).write_text("{\n{}\n")
-    cells, refused = read_cells(tmp_path, Reader())
+    cells, refused = read_cells(iter_cells(tmp_path), Reader())
     assert [cell.path for cell in cells] == sorted(others)
     assert len(refused) == 1 and name in str(refused[0])
     (results,) = load_results(tmp_path)

@@ -123,6 +123,7 @@ def test_a_run_that_ended_at_its_target_sent_all_its_bytes_for_it(results: Resul
             status=status.model_copy(update={"wire_bytes_to_target": 0}),
             path=folder.path,
             asked_target=None,
+            made={},
         ),
     )
     assert cell_row(drained)["wire_bytes_to_target"] == 1000
@@ -133,6 +134,7 @@ def test_a_run_that_ended_at_its_target_sent_all_its_bytes_for_it(results: Resul
             status=status.model_copy(update={"samples": 900, "wire_bytes_to_target": 7}),
             path=folder.path,
             asked_target=None,
+            made={},
         ),
     )
     assert cell_row(went_on)["wire_bytes_to_target"] == 7

@@ -66,3 +66,42 @@ def test_workers_are_told_which_cell_and_which_plugins_were_planned(tmp_path: Pa
     subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, check=True, timeout=120)
     told = [line for line in (tmp_path / "told").read_text().splitlines() if line.strip()]
     assert told == [f"{plain.id} /nowhere/{NASTY}.py", f"{plain.id} "] and not list(tmp_path.rglob("stolen"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "node", "started"),
+    [
+        (4, "1", 3, "--nnodes=4 --nproc-per-node=1 --node-rank=3"),
+        (4, "2", 1, "--nnodes=2 --nproc-per-node=2 --node-rank=1"),
+        (4, "2", 2, None),  # two hosts have them all
+        (1, "2", 0, "--nnodes=1 --nproc-per-node=1 --node-rank=0"),  # one node alone, beside cells of several
+        (1, "2", 1, None),
+    ],
+)
+def test_a_host_may_have_several_workers(
+    tmp_path: Path, nodes: int, workers: str, node: int, started: str | None
+) -> None:
+    cell = external(tmp_path)
+    cell = replace(cell, config=cell.config.model_copy(update={"nodes": nodes}))
+    (tmp_path / "python").write_text('#!/bin/sh\necho "$@" >> told\n')
+    (tmp_path / "python").chmod(0o755)
+    text = torchrun_script([cell], ScriptSetting("python", str(tmp_path), "results", {}))
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HEAD": "10.0.0.1", "NODE": str(node), "WORKERS": workers}
+    subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, check=True, timeout=120)
+    told = (tmp_path / "told").read_text() if (tmp_path / "told").exists() else ""
+    assert (started in told) if started else not told
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"), [("3", "nodes cannot be 3 a host"), ("two", "write a number"), ("0", "write")]
+)
+def test_workers_that_do_not_divide_the_nodes_are_refused(tmp_path: Path, workers: str, said: str) -> None:
+    cell = external(tmp_path)
+    cell = replace(cell, config=cell.config.model_copy(update={"nodes": 4}))
+    text = torchrun_script([cell], ScriptSetting("/bin/true", str(tmp_path), "results", {}))
+    environment = {"PATH": "/usr/bin:/bin", "HEAD": "10.0.0.1", "NODE": "0", "WORKERS": workers}
+    done = subprocess.run(
+        ["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode in (1, 2) and said in done.stderr
+    assert not list(tmp_path.glob("results/*/*/cell.json"))

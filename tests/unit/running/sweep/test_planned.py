@@ -92,6 +92,24 @@ def test_only_that_fits_nothing_says_what_there_is(folder: Path, only: str, word
     assert all(word in str(error.value) for word in words), str(error.value)
 
 
+def test_keys_of_the_link_keep_what_has_none_where_others_of_its_experiment_fit(tmp_path: Path) -> None:
+    write_study(tmp_path, "one", repeats=1, arms="ring, ddp, single, no-communication")
+    other = write_study(tmp_path, "two", repeats=1, arms="ring, single")
+    other.write_text(other.read_text().replace("[1 Mbit/s, 10 Mbit/s]", "[1 Mbit/s]"))
+
+    def arms(*only: str) -> list[tuple[str, str]]:
+        sweep = plan_sweep([tmp_path], tmp_path / "results", selection=Selection.parse(only))
+        return sorted((item.cell.experiment, item.cell.arm) for item in sweep.selected)
+
+    at_ten = [("one", arm) for arm in ("ddp", "no-communication", "ring", "single")]
+    assert arms("link.bandwidth=10 Mbit/s") == at_ten
+    assert arms("link.bandwidth=10 Mbit/s", "link.latency=2.5 ms") == at_ten
+    assert arms("arm=ring|single", "link.bandwidth=10 Mbit/s") == [("one", "ring"), ("one", "single")]
+    assert arms("link.bandwidth=10 Mbit/s", "arm=ring") == [("one", "ring")]
+    with pytest.raises(ConfigError, match="link.bandwidth takes 1?[01] Mbit/s, 10? Mbit/s"):
+        arms("link.bandwidth=5 Mbit/s")
+
+
 @pytest.mark.parametrize("shard", ["0/4", "5/4", "1", "a/b", "1/0", "-1/4", "1/4/2", ""])
 def test_a_shard_that_is_none(folder: Path, shard: str) -> None:
     with pytest.raises(ConfigError, match="I/N"):

@@ -9,8 +9,8 @@ from torch import nn
 
 from bwbench import distribute
 from bwbench.base.errors import ConfigError
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.training.library.model_buffers import ModelBuffers, messages_of_broadcast
-from tests.ranks import run_ranks
 from tests.unit.training.library.together import batch, together
 
 STEPS = 6

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.training.library import distribution
 from bwbench.training.library.groups import ScriptGroups
-from tests.ranks import run_ranks
 
 T = TypeVar("T")
 _own = threading.local()

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.training.loop.control import ControlPath, Stop
-from tests.ranks import run_ranks
 
 
 def test_alone_everything_is_local():

@@ -13,11 +13,11 @@ from bwbench.base.registry import ALGORITHMS, OPTIMIZERS
 from bwbench.experiment.config.resolve import resolve
 from bwbench.methods.algorithms.algorithm import assign
 from bwbench.methods.algorithms.buckets import GradientBuffers, ParameterBuffers
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.step import Pacer, Stepper
 from bwbench.training.loop.trial_parts import flatten, prepare
-from tests.ranks import run_ranks
 
 OPTIONS = {
     "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},

@@ -18,6 +18,7 @@ from bwbench.base.step_time import SteadyStepTime
 from bwbench.experiment.config import CellConfig
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.config.resolve import resolve
+from bwbench.methods.collectives.rank_threads import loopback, run_ranks
 from bwbench.records import EventWriter, read_events
 from bwbench.records.checkpoint import find_checkpoint
 from bwbench.records.schema import Environment
@@ -27,7 +28,6 @@ from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial_parts import prepare
-from tests.ranks import loopback, run_ranks
 
 NUM_RANKS = 2
 EVERY, CHECKPOINT, STEPS = 9, 18, 24  # an evaluation and its checkpoint after 9 and 18 steps, none after the last

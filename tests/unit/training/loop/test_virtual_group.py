@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.training.loop.rank_turns import RankTurns
 from bwbench.training.loop.virtual_group import VirtualGroup, VirtualNetwork, ring_sum
-from tests.ranks import run_ranks
 
 T = TypeVar("T")
 SIZES = (1, 3, 7, 650, 100_003, 3 * 1024 * 1024 + 5)  # of which the last takes more segments than two a rank

@@ -4,9 +4,9 @@ import pytest
 import torch.distributed as dist
 
 from bwbench.base import emulated_time
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.training.loop.process_groups import GROUP_TIMEOUT, Groups, group_timeout
 from bwbench.training.loop.worker import main, new_attempt
-from tests.ranks import run_ranks
 
 
 def test_each_start_by_hand_makes_a_new_attempt(tmp_path):

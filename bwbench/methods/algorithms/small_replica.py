@@ -1,30 +1,33 @@
-"""A tiny model that ranks in threads train with any algorithm, step by step."""
+"""A tiny model that ranks in threads train with any algorithm, step by step; for contracts and tests."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-
-import torch
-import torch.distributed as dist
-from torch import nn
+from functools import cache
 
 from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
-from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
+from bwbench.methods.deferred import dist, nn, torch
 
-torch.manual_seed(0)
-INITIAL = nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 20), nn.Tanh(), nn.Linear(20, 2))
-SHAPES = [tuple(parameter.shape) for parameter in INITIAL.parameters()]
+SHAPES = [(30, 6), (30,), (20, 30), (20,), (2, 20), (2,)]  # of the parameters
+
+
+@cache
+def _initial() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 30), nn.Tanh(), nn.Linear(30, 20), nn.Tanh(), nn.Linear(20, 2))
 
 
 def replica() -> nn.Module:
     """The same on every rank; threads share torch's random state, so that seeding in each would race."""
-    return copy.deepcopy(INITIAL)
+    return copy.deepcopy(_initial())
 
 
 def vector(model: nn.Module) -> torch.Tensor:
@@ -39,7 +42,7 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs, inputs[:, :2].sin() + 0.1 * rank
 
 
-def loss_of(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+def loss_of(model: Callable[..., torch.Tensor], rank: int, step: int) -> torch.Tensor:
     """Of one batch."""
     inputs, targets = batch(rank, step)
     return (model(inputs) - targets).square().mean()
@@ -55,27 +58,29 @@ def codec_chain(*names: str) -> list[Component]:
     return [Component(name, COMPRESSIONS.load(name).Config()) for name in names]
 
 
-class Control:
+class _Control:
     """The control path; averages through a group of its own."""
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
         self._group = group
 
     def barrier(self) -> None:
-        self._group.barrier().wait()
+        if self._group is not None:
+            self._group.barrier().wait()
 
     def average(self, values: torch.Tensor) -> None:
-        self._group.allreduce([values]).wait()
-        values /= self._group.size()
+        if self._group is not None:
+            self._group.allreduce([values]).wait()
+            values /= self._group.size()
 
     def diverged(self, what: str) -> None:
         raise AssertionError(what)
 
 
-class Clock:
+class _Clock:
     """Never held."""
 
-    def held(self):
+    def held(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
@@ -131,19 +136,17 @@ def attached(
     algorithm: AbstractAlgorithm,
     collective: str | AbstractCollective = "ring",
     codecs: Sequence[str] = ("none",),
-    make_optimizer=sgd,
+    make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] = sgd,
 ) -> Replica:
     """A replica whose algorithm is ready to train."""
     model = replica()
-    ours = COLLECTIVES.load(collective)() if isinstance(collective, str) else collective
+    ours: AbstractCollective = COLLECTIVES.load(collective)() if isinstance(collective, str) else collective
     if group is not None:
         ours.connect(group)
     optimizer = make_optimizer(model)
     chain = codec_chain(*codecs)
-    control = Control(group) if group is not None else None
     members = Members.all_of(group)
-    running = algorithm.attach(
-        Context(model, optimizer, ours, lambda: build_codec(chain), group, control, Clock(), members)
-    )
+    context = Context(model, optimizer, ours, lambda: build_codec(chain), group, _Control(group), _Clock(), members)
+    running = algorithm.attach(context)
     running.resume()
     return Replica(rank, model, optimizer, algorithm, running, ours)

@@ -1,0 +1,65 @@
+"""Data sets that are missing or damaged are said before anything starts: ``plan`` notes it, ``run`` ends by it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.unit.cli.test_plan_and_list import BASE, Ended, ended_in_turn
+from tests.unit.training.datasets.official_format import write_idx_files
+
+COMMANDS = {
+    "plan": ("plan", "study.yaml"),
+    "json": ("plan", "study.yaml", "--json"),
+    "run": ("run", "study.yaml"),
+    "elsewhere": ("plan", "study.yaml", "--set", "launcher=external", "--set", "link=unshaped"),
+}
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ended]:
+    """How each command ends where data are missing, and where they are damaged; it leaves nothing behind."""
+    found = {}
+    for state in ("missing", "damaged"):
+        home = tmp_path_factory.mktemp(state)
+        folder = home / "here"
+        folder.mkdir()
+        (folder / "study.yaml").write_text(BASE + "dataset: fashion-mnist\n")
+        if state == "damaged":
+            write_idx_files(home / "cache" / "bwbench" / "data" / "fashion-mnist")
+        all_ended = ended_in_turn(home, [(folder, words) for words in COMMANDS.values()])
+        found |= {(state, name): one for name, one in zip(COMMANDS, all_ended, strict=True)}
+        assert [path.name for path in folder.iterdir()] == ["study.yaml"]
+    return found
+
+
+SAID = {"missing": ["and 3 more, which are missing"], "damaged": [f"{part}-{kind}" for part, kind in (
+    ("train", "images-idx3-ubyte.gz is damaged"), ("train", "labels-idx1-ubyte.gz is damaged"),
+    ("t10k", "images-idx3-ubyte.gz is damaged"), ("t10k", "labels-idx1-ubyte.gz is damaged"),
+)]}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", SAID)
+def test_plan_notes_what_is_wrong_with_data_once(ended: dict[tuple[str, str], Ended], state: str) -> None:
+    table, content = ended[state, "plan"], json.loads(ended[state, "json"].stdout)
+    assert table.returncode == 0 and "fashion-mnist" in table.stderr
+    for words in SAID[state]:
+        assert table.stderr.count(words) == 1, table.stderr
+        assert sum(words in text for text in content["data_problems"]) == 1
+    assert len(content["data_problems"]) == len(SAID[state])
+    assert "bwbench data fetch fashion-mnist" in table.stderr
+    assert len(content["cells"]) == 3
+
+
+@pytest.mark.parametrize("state", SAID)
+def test_run_ends_before_anything_starts(ended: dict[tuple[str, str], Ended], state: str) -> None:
+    one = ended[state, "run"]
+    assert one.returncode == 2 and one.stdout == ""
+    assert all(one.stderr.count(words) == 1 for words in SAID[state]), one.stderr
+    assert "Traceback" not in one.stderr
+
+
+def test_hosts_have_data_of_their_own(ended: dict[tuple[str, str], Ended]) -> None:
+    one = ended["missing", "elsewhere"]
+    assert "fashion-mnist/" not in one.stderr, one.stderr

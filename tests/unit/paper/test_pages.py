@@ -1,0 +1,61 @@
+"""README.md and docs/findings.md say what the records say, between their markers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fixtures_paper import ROOT, write_records
+
+from bwbench.base.errors import ConfigError
+from paper.program.claimed_cells import MissingRecordsError, Records
+from paper.program.pages import HEADLINE, PAGES, PICTURE, draw_picture, filled
+
+RESULTS = ROOT / "results/published"
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    return Records(write_records(tmp_path_factory.mktemp("results")))
+
+
+def page(*asked: str) -> str:
+    return "".join(f"Before.\n<!-- records: {one} -->\nold words\n<!-- end -->\nAfter.\n" for one in asked)
+
+
+def test_what_stands_between_markers_is_made_anew(records: Records) -> None:
+    asked = ("answer study at 10 Mbit/s", "answers study", "times study", "speedups study")
+    text = filled(page(*asked), records)
+    assert "old words" not in text and text.count("Before.") == text.count("After.") == len(asked)
+    assert "**Four nodes, 10 Mbit/s, cnn on digits: use " in text
+    assert "\n- 10 Mbit/s: use " in text and "\n- 100 Mbit/s: use " in text
+    assert text.count("| arm |") >= 2
+    assert filled(text, records) == text
+    assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        ("answer study at 3 Mbit/s", ConfigError, "0 groups of cells have that link"),
+        ("sums study", ConfigError, "no such kind; allowed: answer, answers"),
+        ("answers other", MissingRecordsError, "no records of other"),
+    ],
+)
+def test_what_cannot_be_made_is_said(records: Records, asked: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        filled(page(asked), records)
+
+
+@pytest.mark.thorough  # reads every published record
+def test_the_pages_say_what_the_records_say(tmp_path: Path) -> None:
+    records = Records(RESULTS)
+    for name in PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert filled(text, records) == text, "python -m paper.program --pages"
+    draw_picture(tmp_path / PICTURE.name, records)
+    tables = [json.loads(path.with_suffix(".json").read_text())["table"]
+              for path in (tmp_path / PICTURE.name, ROOT / PICTURE)]  # fmt: skip
+    assert tables[0] == tables[1] and len({row["arm"] for row in tables[0]}) > 3
+    assert HEADLINE in (ROOT / "README.md").read_text(encoding="utf-8")
