@@ -1,23 +1,18 @@
-"""The README: what stands on its first screen, and commands that are commands (tests/e2e/test_readme.py runs them)."""
+"""The README: what stands on its first screen. tests/e2e/test_readme.py runs its commands."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
-import pytest
-import typer
 import yaml
 
-from bwbench.cli.main import app
 from bwbench.experiment.config.load import load_experiment
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 FIRST_SCREEN = TEXT.partition("\n## ")[0]
 BLOCKS = re.findall(r"(?:^    \S.*\n)+", TEXT, re.MULTILINE)
-COMMANDS = [line.strip() for block in BLOCKS for line in block.splitlines() if "bwbench " in line]
 
 
 def test_the_first_screen_has_question_answer_picture_and_three_commands() -> None:
@@ -42,19 +37,6 @@ def test_numbers_in_brackets_stand_in_the_answer_alone() -> None:
     without_answer = re.sub(r"<!-- records.*?<!-- end -->", "", TEXT, flags=re.DOTALL)
     assert re.findall(r"\([^()\n]*\d[^()\n]* to [^()\n]*\d[^()\n]*\)", without_answer) == []
     assert "docs/findings.md" in FIRST_SCREEN
-
-
-@pytest.mark.parametrize("line", COMMANDS)
-def test_commands_parse(line: str) -> None:
-    words = shlex.split(line, comments=True)
-    assert words[0] == ".venv/bin/bwbench"
-    command, rest = typer.main.get_command(app), words[1:]
-    context = command.make_context("bwbench", ["--help"], resilient_parsing=True)
-    while hasattr(command, "get_command"):
-        name, *rest = rest
-        command = command.get_command(context, name)
-        assert command is not None, f"no command {name!r}"
-    command.make_context(name, rest)  # raises where an option or an argument is none
 
 
 def test_the_experiment_is_one(tmp_path: Path) -> None:
