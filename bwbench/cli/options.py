@@ -305,10 +305,21 @@ def find_cell(name: str, results: Path) -> Path:
     if not near:
         raise ConfigError(f"no cell {name!r} below {results}; `bwbench status {results}` lists what is there")
     if len(near) > 1:
-        listed = "\n  ".join(str(folder) for folder in near[:_SHOWN_MATCHES])
-        more = f"\n  and {len(near) - _SHOWN_MATCHES} more" if len(near) > _SHOWN_MATCHES else ""
-        raise ConfigError(f"{name!r} means {len(near)} {what}; name one by its id or folder:\n  {listed}{more}")
+        listed = "\n  ".join(_listed(near))
+        raise ConfigError(f"{name!r} means {len(near)} {what}; name one by its id or folder:\n  {listed}")
     return near[0]
+
+
+def _listed(folders: Sequence[Path]) -> list[str]:
+    """A line a cell; of many a line an experiment, with the first of its cells."""
+    if len(folders) <= _SHOWN_MATCHES:
+        return list(map(str, folders))
+    names: dict[Path, list[str]] = {}
+    for folder in folders:
+        names.setdefault(folder.parent, []).append(folder.name)
+    lines = [f"{experiment}: {len(cells)}, {cells[0]} and so on" for experiment, cells in names.items()]
+    more = len(lines) - _SHOWN_MATCHES
+    return lines if more <= 0 else [*lines[:_SHOWN_MATCHES], f"and {more} more experiments"]
 
 
 def _called(name: str, cells: Iterable[CellFolder]) -> list[Path]:

@@ -106,6 +106,14 @@ def test_a_cell_of_ones_own_is_found_before_a_published_one(both: Path) -> None:
         find_cell("single", both)
 
 
+def test_of_many_cells_of_a_name_a_line_an_experiment_is_said(clone: Path) -> None:
+    write_study(clone, Study("large", arms=ARMS, repeats=6, limit_s=1.0))
+    with pytest.raises(ConfigError) as caught:
+        find_cell("", clone)
+    first, only = str(caught.value).splitlines()
+    assert first.startswith("'' means 12 cells") and only.strip().startswith(f"{clone / 'large'}: 12, ring-")
+
+
 def test_a_published_cell_is_found_where_its_folder_would_be(clone: Path) -> None:
     published = next(iter_cells(clone / "published" / "wifi"))
     found = cell_at(clone / "wifi" / published.path.name)
