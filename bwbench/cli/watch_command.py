@@ -24,13 +24,12 @@ def watch(
     """Show the report of a running sweep in a browser: cells appear as they finish, curves as they train.
 
     Prints its address, and serves it until Ctrl-C: on loopback, to be read only. From another machine look at it with
-    `ssh -L 8765:127.0.0.1:8765 HOST`. A sweep that is killed, a cell that fails or a record that is broken ends
-    nothing.
+    `ssh -L 8765:127.0.0.1:8765 HOST`. It survives a sweep that is killed, a cell that fails, a record that is broken.
     """
-    take(folder)
+    found = take(folder)
     from bwbench.results.page.watch import open_server  # pandas takes a second to import
 
-    with open_server(folder, port) as server:
+    with open_server(folder, port, published=found.published) as server:
         os.nice(LOWEST_PRIORITY)
         print(server.url, flush=True)
         print("Ctrl-C ends it", file=sys.stderr, flush=True)

@@ -22,7 +22,7 @@ from bwbench.results.analysis.cell_arrival import kept_curve
 from bwbench.results.analysis.cells import DONE, PLANNED
 from bwbench.results.analysis.export import export_cells
 
-Param: TypeAlias = str | float | bool
+ParamValue: TypeAlias = str | float | bool
 _CONFIG = "config."
 _TAGS = ("experiment", "arm", "status", "reason", "composed", "host", "commit", "bwbench", "torch")
 _OWN_TAG = "bwbench.id"
@@ -59,8 +59,8 @@ class TrackedRun:
     experiment: str
     status: str
     began_unix_s: float
-    params: Mapping[str, Param]
-    varied: Mapping[str, Param]
+    params: Mapping[str, ParamValue]
+    varied: Mapping[str, ParamValue]
     tags: Mapping[str, str]
     outcomes: Mapping[str, float]
     curves: Mapping[str, Sequence[TrackedPoint]]
@@ -80,7 +80,7 @@ def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Ite
         except RecordError as error:
             refused.append(error)
             continue
-        params = {key.removeprefix(_CONFIG): _param(value) for key, value in row.items()
+        params = {key.removeprefix(_CONFIG): _param_value(value) for key, value in row.items()
                   if key.startswith(_CONFIG) and value is not None}  # fmt: skip
         varied = {key: value for key, value in params.items() if f"{_CONFIG}{key}" in varying}
         yield TrackedRun(
@@ -98,7 +98,7 @@ def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Ite
         )  # fmt: skip
 
 
-def _param(value: object) -> Param:
+def _param_value(value: object) -> ParamValue:
     return value if isinstance(value, (bool, int, float)) else str(value)
 
 
@@ -154,8 +154,8 @@ def write_tensorboard(runs: Iterable[TrackedRun], out: Path) -> int:
     Raises ConfigError where tensorboardX is not installed, OSError where the folder cannot be written.
     """
     try:
-        from tensorboardX import SummaryWriter
-        from tensorboardX.summary import hparams
+        from tensorboardX import SummaryWriter  # an extra
+        from tensorboardX.summary import hparams  # likewise
     except ImportError as error:
         raise _missing("tensorboard", error) from None
     number = 0
@@ -168,9 +168,7 @@ def write_tensorboard(runs: Iterable[TrackedRun], out: Path) -> int:
             outcomes = {f"outcome/{name}": value for name, value in run.outcomes.items()}
             for summary in hparams(dict(run.varied), outcomes):
                 writer.file_writer.add_summary(summary, walltime=run.began_unix_s)
-            lines = [f"| {key} | {value} |" for key, value in {**run.tags, **run.params}.items()]
-            table = "\n".join(["| key | value |", "|---|---|", *lines])
-            writer.add_text("cell", table, walltime=run.began_unix_s)
+            writer.add_text("cell", _markdown({**run.tags, **run.params}), walltime=run.began_unix_s)
             end_s = max((points[-1].clock_s for points in run.curves.values()), default=0.0)
             for name, value in outcomes.items():
                 writer.add_scalar(name, value, 0, walltime=run.began_unix_s + end_s)
@@ -181,6 +179,12 @@ def write_tensorboard(runs: Iterable[TrackedRun], out: Path) -> int:
     return number
 
 
+def _markdown(settings: Mapping[str, ParamValue]) -> str:
+    """A table of two columns; of a value the text alone, on one line."""
+    lines = (f"| {key} | {' '.join(str(value).split()).replace('|', '&#124;')} |" for key, value in settings.items())
+    return "\n".join(["| key | value |", "|---|---|", *lines])
+
+
 def write_mlflow(runs: Iterable[TrackedRun], out: Path) -> int:
     """A database in ``out``, since MLflow gives its store of files up: an experiment for each of ours, a run a cell.
 
@@ -189,41 +193,53 @@ def write_mlflow(runs: Iterable[TrackedRun], out: Path) -> int:
     Raises ConfigError where mlflow is not installed, OSError where the folder cannot be written.
     """
     try:
-        import alembic  # noqa: F401  # mlflow-skinny is without these two, and says so late
-        import sqlalchemy  # noqa: F401
+        import alembic  # noqa: F401  # mlflow-skinny is without it, and says so late
         from mlflow import MlflowClient
-        from mlflow.entities import Metric
-        from mlflow.entities import Param as MlflowParam
+        from mlflow.exceptions import MlflowException  # an extra, as above
+        from sqlalchemy.exc import SQLAlchemyError  # of mlflow's database
     except ImportError as error:
         raise _missing("mlflow", error) from None
     out.mkdir(parents=True, exist_ok=True)
+    (out / MLFLOW_FILE).touch()  # mlflow would try for minutes where nothing can be written
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table that it makes
-    client = MlflowClient(tracking_uri=f"sqlite:///{out.resolve() / MLFLOW_FILE}")
     number = 0
-    for run in runs:
-        known = client.get_experiment_by_name(run.experiment)
-        if known is None:
-            artifacts = (out.resolve() / "artifacts" / run.experiment).as_uri()  # else where the command was started
-            experiment = client.create_experiment(run.experiment, artifacts)
-        else:
-            experiment = known.experiment_id
-        for earlier in client.search_runs([experiment], f"tags.`{_OWN_TAG}` = '{run.cell_id}'"):
-            client.delete_run(earlier.info.run_id)
-        began_ms = round(1000 * run.began_unix_s)
-        tags = {_OWN_TAG: run.cell_id, **{name: value[:_LONGEST_TEXT] for name, value in run.tags.items()}}
-        run_id = client.create_run(experiment, began_ms, tags, run.name).info.run_id
-        metrics = [Metric(f"outcome/{name}", value, began_ms, 0) for name, value in run.outcomes.items()]
-        for name, points in run.curves.items():
-            metrics += [Metric(name, at.value, began_ms + round(1000 * at.clock_s), at.samples) for at in points]
-        params = [MlflowParam(key, str(value)[:_LONGEST_TEXT]) for key, value in run.params.items()]
-        for some in _in_parts(params, _MOST_PARAMS):
-            client.log_batch(run_id, params=some)
-        for some in _in_parts(metrics, _MOST_METRICS):
-            client.log_batch(run_id, metrics=some)
-        end_ms = max((metric.timestamp for metric in metrics), default=began_ms)
-        client.set_terminated(run_id, "FINISHED" if run.status == DONE else "FAILED", end_ms)
-        number += 1
+    try:
+        client = MlflowClient(tracking_uri=f"sqlite:///{out.resolve() / MLFLOW_FILE}")
+        for run in runs:
+            _write_run(client, run, (out.resolve() / "artifacts" / run.experiment).as_uri())
+            number += 1
+    except (MlflowException, SQLAlchemyError) as error:
+        raise RecordError(
+            f"{out / MLFLOW_FILE}: mlflow cannot write its database: {error}; name another --out"
+        ) from None
     return number
+
+
+def _write_run(client: Any, run: TrackedRun, artifacts: str) -> None:
+    """One run, in place of an earlier one of the same cell.
+
+    Args:
+        artifacts: where MLflow would put files of the experiment, else a folder where the command was started.
+    """
+    from mlflow.entities import Metric, Param  # an extra
+
+    known = client.get_experiment_by_name(run.experiment)
+    experiment = known.experiment_id if known is not None else client.create_experiment(run.experiment, artifacts)
+    for earlier in client.search_runs([experiment], f"tags.`{_OWN_TAG}` = '{run.cell_id}'"):
+        client.delete_run(earlier.info.run_id)
+    began_ms = round(1000 * run.began_unix_s)
+    tags = {_OWN_TAG: run.cell_id, **{name: value[:_LONGEST_TEXT] for name, value in run.tags.items()}}
+    run_id = client.create_run(experiment, began_ms, tags, run.name).info.run_id
+    metrics = [Metric(f"outcome/{name}", value, began_ms, 0) for name, value in run.outcomes.items()]
+    for name, points in run.curves.items():
+        metrics += [Metric(name, at.value, began_ms + round(1000 * at.clock_s), at.samples) for at in points]
+    params = [Param(key, str(value)[:_LONGEST_TEXT]) for key, value in run.params.items()]
+    for some in _in_parts(params, _MOST_PARAMS):
+        client.log_batch(run_id, params=some)
+    for some in _in_parts(metrics, _MOST_METRICS):
+        client.log_batch(run_id, metrics=some)
+    end_ms = max((metric.timestamp for metric in metrics), default=began_ms)
+    client.set_terminated(run_id, "FINISHED" if run.status == DONE else "FAILED", end_ms)
 
 
 def _in_parts(values: Sequence[Any], most: int) -> Iterator[list[Any]]:

@@ -24,7 +24,7 @@ from typing import TypeAlias
 from bwbench.base.errors import BwbenchError, ConfigError, RecordError
 from bwbench.records import CellFolder, iter_cells
 from bwbench.records.lock import CLAIM, ClaimNote, claim_of
-from bwbench.records.packed import PACKED
+from bwbench.records.packed import PACKED, published_beside
 from bwbench.results.analysis.results import Reader
 from bwbench.results.page.payload import Facts, build_payload
 from bwbench.results.page.render import render_page
@@ -68,11 +68,12 @@ class Watched:
     What cannot be read is left out and named; where nothing can be read what was seen last stands.
 
     Args:
+        published: whether the published sets beside its own runs are shown as well.
         clock: seconds that only grow.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic, *, published: bool = False) -> None:
+        self._folder, self._published, self._clock = folder, published, clock
         self._title = folder.resolve().name.encode(errors="backslashreplace").decode()
         self._reader = Reader()
         self._known: dict[Path, tuple[Fingerprint, CellFolder]] = {}
@@ -94,7 +95,7 @@ class Watched:
 
     def _look(self) -> None:
         try:
-            found = [(cell, *_fingerprint(cell)) for cell in iter_cells(self._folder)]
+            found = [(cell, *_fingerprint(cell)) for cell in iter_cells(self._folder, published=self._published)]
             if not found:
                 raise RecordError(f"{self._folder} holds no records any more")
         except (BwbenchError, OSError) as error:
@@ -148,7 +149,8 @@ class Watched:
 def _fingerprint(cell: CellFolder) -> tuple[Fingerprint, ClaimNote | None]:
     """What tells whether a cell has changed; and who holds it, which dies without a trace on the disk."""
     if cell.is_packed:
-        return tuple(_stat(cell.path.parent / PACKED)), None
+        folders = (cell.path.parent, published_beside(cell.path.parent))
+        return tuple(one for folder in folders for one in _stat(folder / PACKED)), None
     claim = claim_of(cell.path) if os.path.lexists(cell.path / CLAIM) else None
     places = [cell.path / name for name in _RECORDS]
     if (attempt := cell.last_attempt) is not None:
@@ -256,12 +258,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: what a browser asks is no news."""
 
 
-def open_server(folder: Path, port: int) -> WatchServer:
-    """A server for the report of a folder; ``port`` 0 takes any that is free.
+def open_server(folder: Path, port: int, *, published: bool = False) -> WatchServer:
+    """A server for the report of a folder; ``port`` 0 takes any that is free, ``published`` is as in ``Watched``.
 
     Raises ConfigError where the port cannot be had, RecordError where nothing can be read.
     """
-    watched = Watched(folder)
+    watched = Watched(folder, published=published)
     watched.seen()
     try:
         return WatchServer(watched, port)

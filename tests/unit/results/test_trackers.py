@@ -13,7 +13,7 @@ import pytest
 from fixtures_pages import write_page_study
 from fixtures_records import Study, write_study
 
-from bwbench.base.errors import ConfigError
+from bwbench.base.errors import ConfigError, RecordError
 from bwbench.cli.result_commands import TableFormat, TableRows, export
 from bwbench.records import iter_cells
 from bwbench.results.analysis.cell_arrival import kept_curve
@@ -104,7 +104,8 @@ def test_mlflow_reads_what_was_exported(results: Path, tmp_path: Path, capsys: p
     out = tmp_path / "runs"
     for _ in range(2):
         assert export(results, TableFormat.mlflow, out) == 0
-        assert "5 runs; `mlflow ui" in capsys.readouterr().err
+        shown = f"`mlflow ui --backend-store-uri sqlite:///{out}/mlflow.db` shows them"
+        assert f"5 runs; {shown}" in capsys.readouterr().err
     client = MlflowClient(tracking_uri=f"sqlite:///{out / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("wifi")
     assert experiment is not None
@@ -122,6 +123,15 @@ def test_mlflow_reads_what_was_exported(results: Path, tmp_path: Path, capsys: p
     assert began == pytest.approx([point.clock_s for point in kept_curve(cell)], abs=1e-3)
     assert not Path("mlruns").exists(), "nothing lies where nobody asked for it"
     assert len(client.get_metric_history(ring.info.run_id, "train/loss")) == cell.status.steps
+
+
+@pytest.mark.usefixtures("their_warnings_are_theirs")
+def test_a_database_that_is_none_is_said_in_a_line(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is not installed (extra [mlflow])")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mlflow.db").write_text("no database, but a text that is long enough to be told from one" * 9)
+    with pytest.raises(RecordError, match="mlflow cannot write its database"):
+        export(results, TableFormat.mlflow, tmp_path / "runs")
 
 
 @pytest.mark.parametrize("tracker", ["tensorboard", "mlflow"])

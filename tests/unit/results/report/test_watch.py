@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import http.client
 import json
+import os
 import shutil
 import socket
 import threading
@@ -19,6 +20,7 @@ from bwbench.base.errors import ConfigError, RecordError
 from bwbench.records.lock import CLAIM
 from bwbench.results.page import watch
 from bwbench.results.page.watch import Watched, WatchServer, open_server
+from bwbench.results.publish import publish
 
 STUDY = Study(
     "wifi", arms=("ddp", "ring-fp16", "single"), repeats=2, limit_s=20.0,
@@ -132,7 +134,7 @@ def test_what_was_seen_last_stands_where_nothing_is_left(server: WatchServer, re
     moved = results.with_name("moved")
     shutil.move(results, moved)
     after = json.loads(ask(server, "/payload.json")[2])
-    assert after["cells"] == before["cells"] and "no such folder" in after["live"]["problem"]
+    assert after["cells"] == before["cells"] and "there is no folder" in after["live"]["problem"]
     assert ask(server, "/")[0] == 200
     shutil.move(moved, results)
     assert json.loads(ask(server, "/payload.json")[2]) == before
@@ -140,9 +142,25 @@ def test_what_was_seen_last_stands_where_nothing_is_left(server: WatchServer, re
     assert "no records any more" in json.loads(ask(server, "/payload.json")[2])["live"]["problem"]
 
 
-def test_new_experiments_and_published_cells_appear(server: WatchServer, results: Path) -> None:
+def test_new_experiments_appear(server: WatchServer, results: Path) -> None:
     write_study(results, Study("later", arms=("ddp",), repeats=1, limit_s=5.0))
     assert json.loads(ask(server, "/payload.json")[2])["experiments"] == ["later", "wifi"]
+
+
+def test_published_cells_are_shown_where_they_are_asked_for(results: Path) -> None:
+    published = next(iter(publish(results)))
+    shutil.rmtree(results / "wifi")
+    watched = Watched(results, published=True)
+    first = watched.seen()
+    assert len(first.payload["cells"]) == published.num_cells and watched.seen() is first
+    content = published.path.read_bytes()
+    os.utime(published.path, (1.0, 1.0))
+    assert watched.seen().content == first.content
+    write_study(results, Study("later", arms=("ddp",), repeats=1, limit_s=2.0))
+    assert watched.seen().payload["experiments"] == ["later", "wifi"]
+    published.path.write_bytes(content[: len(content) // 2])
+    live = watched.seen().payload["live"]
+    assert live["problem"] and "cells.jsonl.gz" in live["problem"]
 
 
 def test_a_cell_is_read_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
