@@ -12,6 +12,7 @@ import typer
 from bwbench.base.errors import EXIT_OK
 from bwbench.cli.options import SweepOptions
 from bwbench.cli.output import seconds, stderr, stdout
+from bwbench.cli.result_commands import plot
 
 if TYPE_CHECKING:
     from bwbench.results.analysis.results import Results
@@ -30,7 +31,6 @@ def demo(
     the same command again after an interruption: only what is missing runs.
     """
     from bwbench.base.examples import DEMO, example_file
-    from bwbench.cli.result_commands import plot
 
     sweep = SweepOptions(files=[example_file(DEMO)], results=folder).planned()
     own = folder / DEMO

@@ -17,6 +17,8 @@ from bwbench.base.explain import nearest
 from bwbench.base.registry import DATASETS, MODELS
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.cli.init.templates_of import rendered
+from bwbench.network.link.link import Link
+from bwbench.network.link.named_links import named_links
 
 if TYPE_CHECKING:
     from bwbench.experiment.config.experiment import Experiment
@@ -166,9 +168,6 @@ def _nodes(text: str) -> int:
 
 def _link(text: str) -> tuple[str, str | None]:
     """Bandwidth, and the name of a link where it is one."""
-    from bwbench.network.link.link import Link
-    from bwbench.network.link.named_links import named_links
-
     names = named_links(Link)
     if text in names or ":" in text:
         return "", text

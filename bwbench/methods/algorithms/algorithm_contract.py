@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bwbench.base.registry import COLLECTIVES, OPTIMIZERS
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm
-from bwbench.methods.algorithms.small_replica import SHAPES, Replica, attached, loss_of, replica, vector
+from bwbench.methods.algorithms.small_replica import SHAPES, SmallReplica, attached, loss_of, replica, vector
 from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.deferred import dist, nn, torch
@@ -90,7 +90,7 @@ class _Training:
             self._resume()
         return self
 
-    def _replica(self) -> Replica:
+    def _replica(self) -> SmallReplica:
         algorithm = self.make()
         optimizer = OPTIMIZERS.load((algorithm.optimizers or ("sgd",))[0])
 
@@ -155,14 +155,14 @@ class _Training:
             node.running.close()
         self.resumed = [whole.trajectory[_BEFORE:], resumed.trajectory]
 
-    def _loss(self, node: Replica) -> float:
+    def _loss(self, node: SmallReplica) -> float:
         """Mean over the batches of all ranks that are trained on."""
         with torch.no_grad():
             every = ((rank, step) for rank in range(self._group.size()) for step in range(1, STEPS + 1))
             return float(torch.stack([loss_of(node.model, rank, step) for rank, step in every]).mean())
 
 
-def _put_back(node: Replica, optimizer: dict[str, object]) -> None:
+def _put_back(node: SmallReplica, optimizer: dict[str, object]) -> None:
     """Parameters and optimizer as they were, and a reset."""
     node.model.load_state_dict(replica().state_dict())
     node.optimizer.load_state_dict(copy.deepcopy(optimizer))

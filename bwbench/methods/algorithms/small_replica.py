@@ -85,7 +85,7 @@ class _Clock:
 
 
 @dataclass
-class Replica:
+class SmallReplica:
     """One rank of a training run.
 
     Attributes:
@@ -137,7 +137,7 @@ def attached(
     collective: str | AbstractCollective = "ring",
     codecs: Sequence[str] = ("none",),
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer] = sgd,
-) -> Replica:
+) -> SmallReplica:
     """A replica whose algorithm is ready to train."""
     model = replica()
     ours: AbstractCollective = COLLECTIVES.load(collective)() if isinstance(collective, str) else collective
@@ -149,4 +149,4 @@ def attached(
     context = Context(model, optimizer, ours, lambda: build_codec(chain), group, _Control(group), _Clock(), members)
     running = algorithm.attach(context)
     running.resume()
-    return Replica(rank, model, optimizer, algorithm, running, ours)
+    return SmallReplica(rank, model, optimizer, algorithm, running, ours)
