@@ -171,7 +171,9 @@ def answer_at(
         unsaid = {best.first, *(best.untold if best.times[best.first].num > 1 else ())}
         wanted = [name for name in dict.fromkeys([baseline, *beside]) if name in arms and name not in unsaid]
         ratios = {name: ratio_of(arms[name].arrivals, arms[best.first].arrivals) for name in wanted if name is not None}
-        against = [Against(name, ratio) for name, ratio in ratios.items() if ratio is not None]
+        # At least 0.9 times as long is no longer: such a bound says nothing.
+        told = {name: ratio for name, ratio in ratios.items() if ratio is not None and not _says_nothing(ratio)}
+        against = [Against(name, ratio) for name, ratio in told.items()]
         if against and against[0].arm == baseline and not {best.first, baseline} & set(alone):
             parts = _parts(arms[baseline], arms[best.first])
         method = methods[0] if best.first in alone and methods else best.first
@@ -379,6 +381,10 @@ def _parts_phrase(answer: Answer, at: str) -> Phrase | None:
 
 def _inverse(ratio: Ratio) -> tuple[float | None, float | None]:
     return (None if ratio.high is None else 1 / ratio.high), (None if ratio.low is None else 1 / ratio.low)
+
+
+def _says_nothing(ratio: Ratio) -> bool:
+    return ratio.bound == ">" and ratio.value <= 1
 
 
 def _holds_one(ratio: Ratio) -> bool:

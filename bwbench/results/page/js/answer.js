@@ -16,7 +16,8 @@ function answerSentences({ rows, baseline, target, oneNode, nameOf }) {
   const alone = rows.filter(isAlone), methods = rows.filter((row) => !isAlone(row));
   const measuring = rows.find((row) => row.arm === baseline), beside = isAlone(best) ? methods[0] : alone[0];
   const oneRepeat = best.num < 2, isTold = (row) => oneRepeat || verdict(row) !== "unknown";
-  const against = [...new Set([measuring, beside])].filter((row) => row && row !== best && row.ratio && isTold(row));
+  const saysNothing = ({ bound, value }) => bound === ">" && value <= 1; // at least 0.9 times as long is no longer
+  const against = [...new Set([measuring, beside])].filter((row) => row && row !== best && row.ratio && !saysNothing(row.ratio) && isTold(row));
   const quoted = [best, ...against];
   const first = [...(oneRepeat ? [{ strong: called(best) }, " was first: "] : ["use ", { strong: called(best) }, ": "]),
     `${target} in `, { strong: shortTimeOf(best) }, intervalOf(best)];

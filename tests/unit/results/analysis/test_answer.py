@@ -101,6 +101,14 @@ def test_one_repeat_says_nothing_about_chance() -> None:
     )
 
 
+def test_a_bound_below_one_is_not_said() -> None:
+    """ddp was ended before the first one had arrived: whether it would have been later is unknown."""
+    racing = arms({"ring": (110.0,), "ddp": (None,)})
+    assert plain(answer_phrase(answer_at(TEN, {TEN: racing}, "ddp"))) == (
+        "ring was first: 87 % in 110 s. One repeat says nothing about chance. [measured, n = 1]"
+    )
+
+
 def test_one_node_may_be_the_answer() -> None:
     text = said({"ddp": (100.0, 104.0, 98.0), "diloco": (20.0, 20.8, 19.6), "single": (10.0, 10.4, 9.8)})
     assert text.startswith("use one node: 87 % in 10 s")
