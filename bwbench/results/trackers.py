@@ -22,7 +22,7 @@ from bwbench.results.analysis.cell_arrival import kept_curve
 from bwbench.results.analysis.cells import DONE, PLANNED
 from bwbench.results.analysis.export import export_cells
 
-Param: TypeAlias = str | float | bool
+Value: TypeAlias = str | float | bool
 _CONFIG = "config."
 _TAGS = ("experiment", "arm", "status", "reason", "composed", "host", "commit", "bwbench", "torch")
 _OWN_TAG = "bwbench.id"
@@ -59,8 +59,8 @@ class TrackedRun:
     experiment: str
     status: str
     began_unix_s: float
-    params: Mapping[str, Param]
-    varied: Mapping[str, Param]
+    params: Mapping[str, Value]
+    varied: Mapping[str, Value]
     tags: Mapping[str, str]
     outcomes: Mapping[str, float]
     curves: Mapping[str, Sequence[TrackedPoint]]
@@ -98,7 +98,7 @@ def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Ite
         )  # fmt: skip
 
 
-def _param(value: object) -> Param:
+def _param(value: object) -> Value:
     return value if isinstance(value, (bool, int, float)) else str(value)
 
 
@@ -186,44 +186,55 @@ def write_mlflow(runs: Iterable[TrackedRun], out: Path) -> int:
 
     A run that was exported there before is deleted, as MLflow deletes. Returns how many were written.
 
-    Raises ConfigError where mlflow is not installed, OSError where the folder cannot be written.
+    Raises ConfigError where mlflow is not installed, OSError where the folder cannot be written, RecordError where
+    MLflow refuses what is there already.
     """
     try:
         import alembic  # noqa: F401  # mlflow-skinny is without these two, and says so late
-        import sqlalchemy  # noqa: F401
         from mlflow import MlflowClient
-        from mlflow.entities import Metric
-        from mlflow.entities import Param as MlflowParam
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
     except ImportError as error:
         raise _missing("mlflow", error) from None
     out.mkdir(parents=True, exist_ok=True)
+    file = out.resolve() / MLFLOW_FILE
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table that it makes
-    client = MlflowClient(tracking_uri=f"sqlite:///{out.resolve() / MLFLOW_FILE}")
     number = 0
-    for run in runs:
-        known = client.get_experiment_by_name(run.experiment)
-        if known is None:
-            artifacts = (out.resolve() / "artifacts" / run.experiment).as_uri()  # else where the command was started
-            experiment = client.create_experiment(run.experiment, artifacts)
-        else:
-            experiment = known.experiment_id
-        for earlier in client.search_runs([experiment], f"tags.`{_OWN_TAG}` = '{run.cell_id}'"):
-            client.delete_run(earlier.info.run_id)
-        began_ms = round(1000 * run.began_unix_s)
-        tags = {_OWN_TAG: run.cell_id, **{name: value[:_LONGEST_TEXT] for name, value in run.tags.items()}}
-        run_id = client.create_run(experiment, began_ms, tags, run.name).info.run_id
-        metrics = [Metric(f"outcome/{name}", value, began_ms, 0) for name, value in run.outcomes.items()]
-        for name, points in run.curves.items():
-            metrics += [Metric(name, at.value, began_ms + round(1000 * at.clock_s), at.samples) for at in points]
-        params = [MlflowParam(key, str(value)[:_LONGEST_TEXT]) for key, value in run.params.items()]
-        for some in _in_parts(params, _MOST_PARAMS):
-            client.log_batch(run_id, params=some)
-        for some in _in_parts(metrics, _MOST_METRICS):
-            client.log_batch(run_id, metrics=some)
-        end_ms = max((metric.timestamp for metric in metrics), default=began_ms)
-        client.set_terminated(run_id, "FINISHED" if run.status == DONE else "FAILED", end_ms)
-        number += 1
+    try:
+        client = MlflowClient(tracking_uri=f"sqlite:///{file}")
+        for run in runs:
+            _log_run(client, run, out.resolve() / "artifacts" / run.experiment)
+            number += 1
+    except (MlflowException, SQLAlchemyError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise RecordError(f"MLflow refuses {file}: {why}; name another folder with --out") from None
     return number
+
+
+def _log_run(client: Any, run: TrackedRun, artifacts: Path) -> None:
+    """Write one run in the place of its earlier export. ``client`` is MLflow's; ``artifacts`` of a new experiment."""
+    from mlflow.entities import Metric, Param
+
+    known = client.get_experiment_by_name(run.experiment)
+    if known is None:
+        experiment = client.create_experiment(run.experiment, artifacts.as_uri())  # else where the command was started
+    else:
+        experiment = known.experiment_id
+    for earlier in client.search_runs([experiment], f"tags.`{_OWN_TAG}` = '{run.cell_id}'"):
+        client.delete_run(earlier.info.run_id)
+    began_ms = round(1000 * run.began_unix_s)
+    tags = {_OWN_TAG: run.cell_id, **{name: value[:_LONGEST_TEXT] for name, value in run.tags.items()}}
+    run_id = client.create_run(experiment, began_ms, tags, run.name).info.run_id
+    metrics = [Metric(f"outcome/{name}", value, began_ms, 0) for name, value in run.outcomes.items()]
+    for name, points in run.curves.items():
+        metrics += [Metric(name, at.value, began_ms + round(1000 * at.clock_s), at.samples) for at in points]
+    params = [Param(key, str(value)[:_LONGEST_TEXT]) for key, value in run.params.items()]
+    for some in _in_parts(params, _MOST_PARAMS):
+        client.log_batch(run_id, params=some)
+    for some in _in_parts(metrics, _MOST_METRICS):
+        client.log_batch(run_id, metrics=some)
+    end_ms = max((metric.timestamp for metric in metrics), default=began_ms)
+    client.set_terminated(run_id, "FINISHED" if run.status == DONE else "FAILED", end_ms)
 
 
 def _in_parts(values: Sequence[Any], most: int) -> Iterator[list[Any]]:

@@ -13,7 +13,7 @@ import pytest
 from fixtures_pages import write_page_study
 from fixtures_records import Study, write_study
 
-from bwbench.base.errors import ConfigError
+from bwbench.base.errors import ConfigError, RecordError
 from bwbench.cli.result_commands import TableFormat, TableRows, export
 from bwbench.records import iter_cells
 from bwbench.results.analysis.cell_arrival import kept_curve
@@ -122,6 +122,16 @@ def test_mlflow_reads_what_was_exported(results: Path, tmp_path: Path, capsys: p
     assert began == pytest.approx([point.clock_s for point in kept_curve(cell)], abs=1e-3)
     assert not Path("mlruns").exists(), "nothing lies where nobody asked for it"
     assert len(client.get_metric_history(ring.info.run_id, "train/loss")) == cell.status.steps
+
+
+@pytest.mark.usefixtures("their_warnings_are_theirs")
+def test_what_mlflow_refuses_is_one_line(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is not installed (extra [mlflow])")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mlflow.db").write_text("no database, but long enough to be taken for one. " * 100)
+    with pytest.raises(RecordError, match="MLflow refuses .*mlflow.db: .*; name another folder with --out") as refused:
+        export(results, TableFormat.mlflow, tmp_path / "runs")
+    assert len(str(refused.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("tracker", ["tensorboard", "mlflow"])
