@@ -93,7 +93,9 @@ def text_of(name: str, given: Answers, *, asking: bool) -> str:
         "experiment/experiment.yaml",
         name=_scalar(name),
         nodes=nodes,
-        link=f"preset: {_scalar(preset)}" if preset else f"bandwidth: {bandwidth}, latency: {latency}",
+        link=f"preset: {_scalar(preset)}"
+        if preset
+        else f"bandwidth: {_scalar(bandwidth)}, latency: {_scalar(latency or '')}",
         data=_scalar(data),
         model=workload.model if model == _name_in(workload.model) else _scalar(model),
         optimizer=workload.optimizer.format(lr=workload.lr),
