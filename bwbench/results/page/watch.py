@@ -119,7 +119,7 @@ class Watched:
                 continue
             cells.append(one)
             if claim is not None and one.status is None:
-                running[one.path] = _in_words(claim, is_training=len(digest.curve) > 0)
+                running[one.path] = f"{claim.doing(is_training=len(digest.curve) > 0)} on {claim.where()}"
         self._known = {cell.path: self._known[cell.path] for cell, _, _ in found}
         if not cells:
             self._keep_last(f"no cell can be read: {refused[0]}")
@@ -172,13 +172,6 @@ def _stat(place: Path) -> Iterator[object]:
     except OSError:
         return
     yield place.name, found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _in_words(claim: ClaimNote, *, is_training: bool) -> str:
-    phase = claim.phase or "opening the link"
-    if is_training and phase.startswith("starting"):
-        phase = "training"
-    return f"{phase} on {claim.host or '?'} (process {claim.pid or '?'})"
 
 
 class WatchServer(ThreadingHTTPServer):
