@@ -112,7 +112,7 @@ def test_cells_appear_as_they_finish_and_curves_as_they_train(chromium, sweep):
             assert page.evaluate(f"{traces}[0].x.length") > points
         sweep.end("ring-fp16-cnn-10mbps-r0", "ddp-cnn-10mbps-r0")
         page.wait_for_function("() => document.getElementById('live').textContent.includes('2 of 14 cells done')")
-        assert "ring-fp16" in opened.text("#numbers") and "reaches" in opened.text("#recommendation")
+        assert "ring-fp16" in opened.text("#numbers") and "was first: " in opened.text("#recommendation")
         opened.drawn_after(lambda: page.select_option("#bandwidth", label="10 Mbit/s"))
         assert not page.is_checked("#following"), "the reader looks at something by now"
         with sweep.running("ring-fp16-cnn-1mbps-r1", 0.5):
