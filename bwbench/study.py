@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -41,7 +42,7 @@ from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.cells import DONE, Row, state_of
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.export import export_cells, export_evaluations, export_steps
-from bwbench.results.analysis.results import Reader, Results, cells_table, regrouped, results_of
+from bwbench.results.analysis.results import Reader, Results, cells_table, read_cells, regrouped, results_of
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.style import PAGE_IN, look
 from bwbench.running.sweep import Selection, SweepPlan, plan_experiments
@@ -103,14 +104,18 @@ def run(
     return study
 
 
-def load(folder: PathLike) -> Study:
+def load(folder: PathLike, *, published: bool = False) -> Study:
     """What is recorded in a results folder, in one experiment in it, or of one cell.
 
     Cells that cannot be read are left out, and said on stderr.
 
+    Args:
+        published: the published sets beside the own runs as well (``--published`` of the commands), which are taken
+            anyway where there are no own runs.
+
     Raises ConfigError where there is no cell.
     """
-    return Study(take(Path(folder)).cells())
+    return Study(take(Path(folder), published=published).cells())
 
 
 class Study:
@@ -163,9 +168,10 @@ class Study:
         Args:
             target: one metric and its value, ``accuracy=0.80``.
         """
-        if len(target) != 1:
+        values = [value for value in target.values() if isinstance(value, (int, float)) and math.isfinite(value)]
+        if len(target) != 1 or not values:
             raise ConfigError("at_target takes one metric and its value; write it like at_target(accuracy=0.80)")
-        return Study(at_target(self._cells, next(iter(target.items()))))
+        return Study(at_target(self._cells, (next(iter(target)), float(values[0]))))
 
     def compare(self, baseline: str, by: str = "link.bandwidth") -> pd.DataFrame:
         """How many times faster each arm reaches the target than ``baseline``, with 95 % intervals: a row an arm.
@@ -192,7 +198,9 @@ class Study:
             raise ConfigError(f"figure: {FIGURES.unknown(figure)}")
         drawing: AbstractFigure = FIGURES.load(figure)()
         wanted = {"", *([at] if isinstance(at, str) else at)}
-        groups = regrouped(results_of(self._readable_events(), self._reader), drawing.compares)
+        cells, refused = read_cells(self._cells, self._reader)
+        say_unreadable(refused)
+        groups = regrouped(results_of(cells, self._reader), drawing.compares)
         chosen = [group for group in groups if wanted == {""} or set(group.label.split("_")) <= wanted]
         skipped = [(group, why) for group in chosen if (why := drawing.why_not(group)) is not None]
         left = [group for group in chosen if all(group is not other for other, _ in skipped)]
@@ -203,18 +211,6 @@ class Study:
             raise ConfigError("\n  ".join(["there is nothing to draw", *reasons]))
         _say([f"not drawn: {reason}" for reason in reasons])
         return pictures
-
-    def _readable_events(self) -> list[CellFolder]:
-        """The cells whose events can be read; the others are said."""
-        found, refused = [], []
-        for cell in self._cells:
-            try:
-                self._reader.read(cell)
-                found.append(cell)
-            except RecordError as error:
-                refused.append(error)
-        say_unreadable(refused)
-        return found
 
     def _from_events(self, rows_of: Callable[[Iterable[CellFolder]], Iterator[Row]]) -> pd.DataFrame:
         rows: list[Row] = []

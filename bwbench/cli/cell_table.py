@@ -163,10 +163,7 @@ def running_now(folder: CellFolder) -> Entry | None:
     limit = mapping_at(folder.cell.config, "limit").get("samples")
     events = read_last_events(folder.last_attempt / "rank0.jsonl") if folder.last_attempt else []
     latest = next((event for event in reversed(events) if isinstance(event, Evaluation)), None)
-    known: Entry = dict(vars(claim))
-    known["phase"] = known["phase"] or "opening the link"
-    if latest is not None and str(known["phase"]).startswith("starting"):
-        known["phase"] = "training"
+    known: Entry = {**vars(claim), "phase": claim.doing(is_training=latest is not None)}
     far = None if latest is None else (latest.samples, latest.clock_s, latest.mean)
     measured = dict(zip(("samples", "clock_s", "metrics"), far or (None, None, None), strict=True))
     return {**known, **measured, "limit_samples": limit}

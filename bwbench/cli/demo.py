@@ -54,7 +54,7 @@ def demo(
 
     cells = [cell_at(item.folder) for item in sweep.selected]
     (group,) = results_of(cells, Reader())
-    in_short = [f"Answer: {plain(whole_phrase(one))}" for one in answers(cells)]
+    in_short = [f"Answer: {plain(whole_phrase(one))}" for one in answers(cells, labels=group.labels)]
     for line in [*in_short, *_worth(group), "", *_next_steps(own)]:
         stdout().print(line, soft_wrap=True)
     return code
@@ -66,14 +66,14 @@ def _worth(group: Results) -> list[str]:
 
     times = group.times.assign(role=group.times["arm"].map(group.roles))
     first = {role: times[times["role"] == role].iloc[0] for role in (METHOD, REFERENCE, HEADROOM)}  # fastest first
-    alone_s, together = first[REFERENCE]["time_s"], first[METHOD]
-    if math.isinf(together["time_s"]) or math.isinf(alone_s):
+    alone_s, together_s = first[REFERENCE]["time_s"], first[METHOD]["time_s"]
+    if any(math.isinf(row["time_s"]) for row in first.values()):
         return ["Not every training reached 93 % this time; the table above says which."]
-    worth = "worth it" if together["time_s"] < alone_s else "not worth it"
-    free = alone_s / first[HEADROOM]["time_s"]
+    worth = "worth it" if together_s < alone_s else "not worth it"
+    free, name = alone_s / first[HEADROOM]["time_s"], group.labels[first[METHOD]["arm"]]
     return [
-        f"One node alone needs {seconds(alone_s)}, four with {together['arm']} {seconds(together['time_s'])}: in this "
-        f"run four nodes were {worth} on this link.",
+        f"One node alone needs {seconds(alone_s)}, four with {name} {seconds(together_s)}: in this run "
+        f"four nodes were {worth} on this link.",
         f"A network that costs nothing would be {free:.2g} times as fast as one node.",
     ]
 

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from enum import Enum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -429,7 +430,7 @@ def _export_runs(found: Taken, tracker: str, out: Path | None, *, is_plain: bool
         raise ConfigError("no cell has begun; there is nothing to export")
     say_unreadable(refused)
     print(out)
-    print(f"{number} runs; `{VIEWERS[tracker].format(folder=out)}` shows them", file=sys.stderr)
+    print(f"{number} runs; `{VIEWERS[tracker].format(folder=quote(str(out)))}` shows them", file=sys.stderr)
     return EXIT_OK
 
 

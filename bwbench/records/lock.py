@@ -97,6 +97,15 @@ class ClaimNote:
     since_unix_s: float | None = None
     phase: str | None = None
 
+    def doing(self, *, is_training: bool) -> str:
+        """What is being done, in words: a cell of which something was evaluated trains, though nobody has noted it."""
+        phase = str(self.phase or "opening the link")  # whatever stands in a file that anybody may have written
+        return "training" if is_training and phase.startswith("starting") else phase
+
+    def where(self) -> str:
+        """``HOST (process 123)``."""
+        return f"{self.host or '?'} (process {self.pid or '?'})"
+
 
 @dataclass
 class Claim:

@@ -190,7 +190,8 @@ def write_mlflow(runs: Iterable[TrackedRun], out: Path) -> int:
 
     A run that was exported there before is deleted, as MLflow deletes. Returns how many were written.
 
-    Raises ConfigError where mlflow is not installed, OSError where the folder cannot be written.
+    Raises ConfigError where mlflow is not installed, OSError where the folder cannot be written, RecordError where
+    MLflow refuses what is there already.
     """
     try:
         import alembic  # noqa: F401  # mlflow-skinny is without it, and says so late
@@ -209,8 +210,9 @@ def write_mlflow(runs: Iterable[TrackedRun], out: Path) -> int:
             _write_run(client, run, (out.resolve() / "artifacts" / run.experiment).as_uri())
             number += 1
     except (MlflowException, SQLAlchemyError) as error:
+        why = str(error).strip().partition("\n")[0]
         raise RecordError(
-            f"{out / MLFLOW_FILE}: mlflow cannot write its database: {error}; name another --out"
+            f"{out / MLFLOW_FILE}: mlflow cannot write its database: {why}; name another --out"
         ) from None
     return number
 

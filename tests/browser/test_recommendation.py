@@ -142,6 +142,13 @@ def test_the_page_says_the_answer_of_the_tables(chromium, tmp_path, study):
     context.close()
 
 
+def test_between_measured_links_the_answer_is_not_called_measured(chromium, javascript):
+    cells = linked(0, 100.0, (1.0, 10.0)) + linked(1, 400.0, (1.0, 10.0))
+    tag = "([cells, bandwidth]) => answerTag(ranking(pointsOf(cells, 0.9), bandwidth).rows)"
+    assert javascript.evaluate(tag, [cells, 3e6]) == "[interpolated, n = 3]"
+    assert javascript.evaluate(tag, [cells, 1e7]) == "[measured, n = 3]"
+
+
 def test_numbers_read_alike(javascript):
     values = [0.0, 0.05, 0.996, 0.9949, 1.0, 1.004, 9.96, 10.4, 99.6, 147.0, 1204.3, 3e-7, 2.25]
     for digits in (2, 3):

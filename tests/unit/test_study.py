@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 import types
@@ -17,6 +18,7 @@ from fixtures_records import write_study
 import bwbench
 from bwbench.base.errors import ConfigError
 from bwbench.cli.result_commands import TableFormat, TableRows, export
+from bwbench.results.publish import publish
 
 MADE_UP = MadeUp(
     "wifi", arms=("ddp", "ring-fp16", "threshold", "single"), bandwidths_mbps=(1.0, 10.0), repeats=2,
@@ -71,6 +73,23 @@ def test_another_target_is_asked_of_the_same_cells(study: bwbench.Study) -> None
     assert set(easier["target_value"].dropna()) == {0.5}
     with pytest.raises(ConfigError, match="at_target"):
         study.at_target()
+
+
+@pytest.mark.parametrize("asked", [{}, {"accuracy": "0.8"}, {"accuracy": float("nan")}, {"accuracy": 0.8, "loss": 1.0}])
+def test_a_target_that_is_none_is_refused(study: bwbench.Study, asked: dict[str, object]) -> None:
+    with pytest.raises(bwbench.ConfigError, match="one metric and its value"):
+        study.at_target(**asked)
+
+
+def test_published_sets_are_taken_where_they_are_asked_for(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(results, tmp_path / "results")
+    (done,) = publish(tmp_path / "results")
+    done.path.parent.rename(done.path.parent.with_name("theirs"))
+    own = len(bwbench.load(tmp_path / "results"))
+    assert "published sets left out: theirs" in capsys.readouterr().err
+    assert len(bwbench.load(tmp_path / "results", published=True)) > own
 
 
 def test_pictures_are_shown_and_saved(study: bwbench.Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

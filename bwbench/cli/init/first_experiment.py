@@ -88,6 +88,7 @@ def text_of(name: str, given: Answers, *, asking: bool) -> str:
     if preset is not None and given.latency is not None:
         raise ConfigError(f"init: --latency goes with a bandwidth; the link {preset!r} has its own")
     latency = None if preset else value(given.latency, _latency, "How long does a packet take, one way?", "5 ms")
+    shaped = f"bandwidth: {_scalar(bandwidth)}, latency: {_scalar(str(latency))}"
     data = value(given.data, _dataset, f"Data set: {', '.join(DATASETS.names())}", "digits")
     workload = _WORKLOADS.get(data, _Workload())
     model = value(given.model, _model, f"Model: {', '.join(MODELS.names())}", _name_in(workload.model))
@@ -95,7 +96,7 @@ def text_of(name: str, given: Answers, *, asking: bool) -> str:
         "experiment/experiment.yaml",
         name=_scalar(name),
         nodes=nodes,
-        link=f"preset: {_scalar(preset)}" if preset else f"bandwidth: {bandwidth}, latency: {latency}",
+        link=f"preset: {_scalar(preset)}" if preset else shaped,
         data=_scalar(data),
         model=workload.model if model == _name_in(workload.model) else _scalar(model),
         optimizer=workload.optimizer.format(lr=workload.lr),

@@ -6,8 +6,9 @@ the samples. Not distinguishable: one node, powersgd, threshold. Below 2 Mbit/s 
 [measured, n = 12]*
 
 Numbers are those of ``comparison``: ratios, the best set, a ratio taken apart, crossovers. "Perhaps" stands before a
-ratio whose interval holds 1. What is not known is left out or said to be unknown. Brackets behind a number are its
-95 % interval. The page says the same sentences in the browser (js/answer.js), for any link and target.
+ratio whose interval holds 1, or whose arm is not distinguishable where all arms are tested together. A factor that may
+be 1 is no number. What is not known is left out or said to be unknown. Brackets behind a number are its 95 % interval.
+The page says the same sentences in the browser (js/answer.js), for any link and target.
 """
 
 from __future__ import annotations
@@ -170,7 +171,9 @@ def answer_at(
         unsaid = {best.first, *(best.untold if best.times[best.first].num > 1 else ())}
         wanted = [name for name in dict.fromkeys([baseline, *beside]) if name in arms and name not in unsaid]
         ratios = {name: ratio_of(arms[name].arrivals, arms[best.first].arrivals) for name in wanted if name is not None}
-        against = [Against(name, ratio) for name, ratio in ratios.items() if ratio is not None]
+        # At least 0.9 times as long is no longer: such a bound says nothing.
+        told = {name: ratio for name, ratio in ratios.items() if ratio is not None and not _says_nothing(ratio)}
+        against = [Against(name, ratio) for name, ratio in told.items()]
         if against and against[0].arm == baseline and not {best.first, baseline} & set(alone):
             parts = _parts(arms[baseline], arms[best.first])
         method = methods[0] if best.first in alone and methods else best.first
@@ -262,9 +265,20 @@ def whole_phrase(answer: Answer, key: str = "") -> Phrase:
 
 
 def shared_phrases(found: Iterable[Answer]) -> list[Phrase]:
-    """What answers of a list have in common and ``answer_phrase`` leaves out there: where one node is enough."""
+    """What answers of a list have in common and ``answer_phrase`` leaves out there: where one node is enough.
+
+    Where other methods are the first ones at other links, each sentence says beside which.
+    """
     beside = {one.one_node.method: one.one_node for one in found if one.one_node is not None}
-    return list(dict.fromkeys(words for method, one in beside.items() if (words := one_node_phrase(one, method))))
+    said = {method: one_node_phrase(one, method) for method, one in beside.items()}
+    if len({plain(words) for words in said.values()}) < 2:
+        return [words for words in said.values() if words][:1]
+    return [phrase(f"Beside {method}: ", _lower_first(words)) for method, words in said.items() if words]
+
+
+def _lower_first(words: Phrase) -> Phrase:
+    first, *others = words
+    return phrase(first[0].lower() + first[1:] if isinstance(first, str) else first, *others)
 
 
 def answer_phrase(answer: Answer, key: str = "", *, in_list: bool = False) -> Phrase:
@@ -283,7 +297,8 @@ def answer_phrase(answer: Answer, key: str = "", *, in_list: bool = False) -> Ph
     use = phrase(f"{name} was first: " if one_repeat else f"use {name}: ")
     text = phrase(use, _target(answer, at), " in ", _time(best.times[best.first], at))
     for place, one in enumerate(answer.against):
-        text = phrase(text, ", ", _sooner(one, answer.names[one.arm], at, first=place == 0))
+        tied = one.arm in best.members
+        text = phrase(text, ", ", _sooner(one, answer.names[one.arm], at, first=place == 0, tied=tied))
     sentences = [phrase(text, ".")]
     if one_repeat:
         return joined([*sentences, phrase(f"{ONE_REPEAT.capitalize()}."), _tag(answer, at)], " ")
@@ -332,13 +347,14 @@ def _ends(low: float, high: float, key: str, apart_from: float | None = None) ->
     return phrase(" (", *joined([(end,) for end in ends], " to "), ")")
 
 
-def _sooner(one: Against, name: str, at: str, *, first: bool) -> Phrase:
-    """``10 times (8.5 to 12) sooner than ddp``; the word once a sentence."""
+def _sooner(one: Against, name: str, at: str, *, first: bool, tied: bool) -> Phrase:
+    """``10 times (8.5 to 12) sooner than ddp``; the word once a sentence. ``tied``: tested together with all others,
+    it may be as fast, whatever its own interval says."""
     ratio, key = one.ratio, f"answer over {one.arm} {at}"
     before = "more than " if ratio.bound == ">" else ""
     text = phrase(before, Number(key, f"{significant(ratio.value, _DIGITS, 1.0)} times"))
     if ratio.low is not None and ratio.high is not None:
-        perhaps = "perhaps " if ratio.low <= 1 <= ratio.high else ""
+        perhaps = "perhaps " if tied or _holds_one(ratio) else ""
         text = phrase(perhaps, text, _ends(ratio.low, ratio.high, key, 1.0))
     return phrase(text, f" {'sooner ' if first else ''}than {name}")
 
@@ -350,20 +366,25 @@ def _parts_phrase(answer: Answer, at: str) -> Phrase | None:
     baseline = answer.names[answer.against[0].arm]
     taken = Ratio(1 / samples.value, *_inverse(samples), samples.num)
     if _holds_one(step):
-        cost = phrase("its steps take about as long")
+        cost = phrase("its steps may take as long")
     else:
         cheap = step if step.value > 1 else Ratio(1 / step.value, *_inverse(step), step.num)
         number = Number(f"answer step {at}", significant(cheap.value, _DIGITS, 1.0))
         cost = phrase("its steps are ", number, f" times as {'cheap' if step.value > 1 else 'dear'}")
     if _holds_one(taken):
-        need = phrase("about as many samples")
+        need = phrase("may take as many samples")
     else:
-        need = phrase(Number(f"answer samples {at}", significant(taken.value, _DIGITS, 1.0)), " times the samples")
-    return phrase(f"Beside {baseline} ", cost, ", and it takes ", need, ".")
+        number = Number(f"answer samples {at}", significant(taken.value, _DIGITS, 1.0))
+        need = phrase("takes ", number, " times the samples")
+    return phrase(f"Beside {baseline} ", cost, ", and it ", need, ".")
 
 
 def _inverse(ratio: Ratio) -> tuple[float | None, float | None]:
     return (None if ratio.high is None else 1 / ratio.high), (None if ratio.low is None else 1 / ratio.low)
+
+
+def _says_nothing(ratio: Ratio) -> bool:
+    return ratio.bound == ">" and ratio.value <= 1
 
 
 def _holds_one(ratio: Ratio) -> bool:

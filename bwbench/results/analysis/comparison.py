@@ -198,10 +198,8 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
     known = sorted({key for folder in everything for key in keys_of(folder.cell.config)})
     if by not in known:
         raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
-    comparison, own = (
-        Comparison(labels=labels),
-        OwnSteps.of(everything),
-    )  # a step is the same on links where no cell tells it
+    comparison = Comparison(labels=labels)
+    own = OwnSteps.of(everything)  # a step is the same on links where no cell tells it
     for experiment, cells in groupby(everything, lambda folder: folder.cell.experiment):
         for group in group_cells(list(cells)):
             _compare_group(comparison, experiment, group, own, baseline, by)

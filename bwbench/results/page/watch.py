@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from typing import TypeAlias
 
 from bwbench.base.errors import BwbenchError, ConfigError, RecordError
@@ -30,11 +31,13 @@ from bwbench.results.page.payload import Facts, build_payload
 from bwbench.results.page.render import render_page
 
 ADDRESS = "127.0.0.1"
+_NAMES = (ADDRESS, "localhost")  # that a browser may call it by; at any port, since a tunnel may have another one
 LOOK_EVERY_S = 1.0
 MOST_SHARE = 0.05  # of the time that looking may take
 MOST_UNREADABLE = 20  # cells that the page names
 _RECORDS = ("cell.json", "status.json", "composed.json")
 _OF_RANKS = re.compile(r"rank\d+\.jsonl|link\.json|environment\.json")
+_HOST = re.compile(r":\d{1,5}\Z")  # the port behind the name in what a browser sends
 _LINGERS_S = 60.0  # a connection on which nobody asks or reads anything
 # No address of elsewhere, no page of elsewhere that shows this one, no guess at what a file is.
 _HEADERS = {
@@ -111,17 +114,21 @@ class Watched:
                 if (problem := one.problem) is not None:
                     raise problem
                 digest = self._reader.read(one)
-            except RecordError as error:
+            except (RecordError, OSError) as error:  # the latter of a folder that has just been removed
                 refused.append(str(error))
                 continue
             cells.append(one)
             if claim is not None and one.status is None:
-                running[one.path] = _in_words(claim, is_training=len(digest.curve) > 0)
+                running[one.path] = f"{claim.doing(is_training=len(digest.curve) > 0)} on {claim.where()}"
         self._known = {cell.path: self._known[cell.path] for cell, _, _ in found}
         if not cells:
             self._keep_last(f"no cell can be read: {refused[0]}")
             return
-        payload = build_payload(cells, self._title, self._reader, running)
+        try:
+            payload = build_payload(cells, self._title, self._reader, running)
+        except OSError as error:  # as above: the next look finds it gone
+            self._keep_last(str(error))
+            return
         self._show({**payload, "live": {"problem": None, "unreadable": refused[:MOST_UNREADABLE]}})
         self._fingerprints = fingerprints
 
@@ -168,13 +175,6 @@ def _stat(place: Path) -> Iterator[object]:
     yield place.name, found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _in_words(claim: ClaimNote, *, is_training: bool) -> str:
-    phase = claim.phase or "opening the link"
-    if is_training and phase.startswith("starting"):
-        phase = "training"
-    return f"{phase} on {claim.host or '?'} (process {claim.pid or '?'})"
-
-
 class WatchServer(ThreadingHTTPServer):
     """Answers GET on loopback: the page at ``/``, and what it asks for again at ``/payload.json``."""
 
@@ -184,8 +184,12 @@ class WatchServer(ThreadingHTTPServer):
     def __init__(self, watched: Watched, port: int) -> None:
         super().__init__((ADDRESS, port), _Handler)
         self.watched = watched
-        self.hosts = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
         self._page: tuple[str, bytes] | None = None
+
+    def server_bind(self) -> None:
+        """Take the port; without asking a name server what the address is called, as HTTPServer does."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = ADDRESS, int(self.server_address[1])
 
     @property
     def url(self) -> str:
@@ -211,8 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         # A page of elsewhere, whose name its owner lets mean this machine, shall not read what stands here.
-        if self.headers.get("Host") not in self.server.hosts:
-            self._answer(HTTPStatus.FORBIDDEN, b"asked by another name than this machine's loopback")
+        if _HOST.sub("", self.headers.get("Host", "")) not in _NAMES:
+            self._answer(HTTPStatus.FORBIDDEN, f"ask for {self.server.url} by that address".encode())
             return
         path = self.path.partition("?")[0]
         if path not in ("/", "/payload.json"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
-from bwbench.records.lock import CLAIM, claim_of, claimed, locked
+from bwbench.records.lock import CLAIM, ClaimNote, claim_of, claimed, locked
 
 HOLD = """
 import sys, time, pathlib
@@ -101,3 +101,17 @@ def test_a_disk_whose_locks_keep_nobody_out_is_refused_before_anything_is_planne
     with pytest.raises(UnfitMachineError, match=f"{tmp_path}.*{why}.*--results"), locked(tmp_path):
         pytest.fail("held")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_training", "said"),
+    [
+        (None, False, "opening the link"),
+        ("starting workers", False, "starting workers"),
+        ("starting workers", True, "training"),
+        ("probing the link", True, "probing the link"),
+        (5, True, "5"),  # a claim is a file that anybody may have written
+    ],
+)
+def test_what_is_being_done_is_said_in_one_way(phase: str | None, is_training: bool, said: str) -> None:
+    assert ClaimNote(phase=phase).doing(is_training=is_training) == said

@@ -93,7 +93,7 @@ def test_the_folder_may_be_the_one_that_one_is_in(both: Path, monkeypatch: pytes
 
 
 def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="no such folder"):
+    with pytest.raises(RecordError, match="there is no folder"):
         names(tmp_path / "nowhere")
 
 

@@ -16,11 +16,12 @@ function answerSentences({ rows, baseline, target, oneNode, nameOf }) {
   const alone = rows.filter(isAlone), methods = rows.filter((row) => !isAlone(row));
   const measuring = rows.find((row) => row.arm === baseline), beside = isAlone(best) ? methods[0] : alone[0];
   const oneRepeat = best.num < 2, isTold = (row) => oneRepeat || verdict(row) !== "unknown";
-  const against = [...new Set([measuring, beside])].filter((row) => row && row !== best && row.ratio && isTold(row));
+  const saysNothing = ({ bound, value }) => bound === ">" && value <= 1; // at least 0.9 times as long is no longer
+  const against = [...new Set([measuring, beside])].filter((row) => row && row !== best && row.ratio && !saysNothing(row.ratio) && isTold(row));
   const quoted = [best, ...against];
   const first = [...(oneRepeat ? [{ strong: called(best) }, " was first: "] : ["use ", { strong: called(best) }, ": "]),
     `${target} in `, { strong: shortTimeOf(best) }, intervalOf(best)];
-  against.forEach((row, number) => first.push(`, ${soonerWords(row.ratio, called(row), number === 0)}`));
+  against.forEach((row, number) => first.push(`, ${soonerWords(row, called(row), number === 0)}`));
   first.push(".");
   if (oneRepeat) return [first, ["One repeat says nothing about chance."], [answerTag(quoted)]];
   const sentences = [first], told = (word) => rows.slice(1).filter((row) => verdict(row) === word).map(called);
@@ -62,27 +63,30 @@ function endsWords(low, high, apartFrom = null) {
   return ` (${significant(low, ANSWER_DIGITS, apartFrom)} to ${significant(high, ANSWER_DIGITS, apartFrom)})`;
 }
 
-function soonerWords(ratio, name, isFirst) {
+/** "Perhaps" also where all arms tested together leave the two not distinguishable, whatever their own interval says. */
+function soonerWords(row, name, isFirst) {
+  const { ratio } = row;
   const times = `${ratio.bound === ">" ? "more than " : ""}${significant(ratio.value, ANSWER_DIGITS, 1)} times`;
   const known = ratio.low !== null && ratio.high !== null;
-  return `${holdsOne(ratio) ? "perhaps " : ""}${times}${known ? endsWords(ratio.low, ratio.high, 1) : ""} ${isFirst ? "sooner " : ""}than ${name}`;
+  return `${holdsOne(ratio) || verdict(row) === "tie" ? "perhaps " : ""}${times}${known ? endsWords(ratio.low, ratio.high, 1) : ""} ${isFirst ? "sooner " : ""}than ${name}`;
 }
 
 function partsWords({ step, samples }, name) {
   const cheap = step.value > 1, cost = significant(cheap ? step.value : 1 / step.value, ANSWER_DIGITS, 1);
-  const steps = holdsOne(step) ? "its steps take about as long" : `its steps are ${cost} times as ${cheap ? "cheap" : "dear"}`;
-  const need = holdsOne(samples) ? "about as many samples" : `${significant(1 / samples.value, ANSWER_DIGITS, 1)} times the samples`;
-  return `Beside ${name} ${steps}, and it takes ${need}.`;
+  const steps = holdsOne(step) ? "its steps may take as long" : `its steps are ${cost} times as ${cheap ? "cheap" : "dear"}`;
+  const need = holdsOne(samples) ? "may take as many samples" : `takes ${significant(1 / samples.value, ANSWER_DIGITS, 1)} times the samples`;
+  return `Beside ${name} ${steps}, and it ${need}.`;
 }
 
 function holdsOne({ low, high }) {
   return low !== null && high !== null && low <= 1 && 1 <= high;
 }
 
-/** Where the times are from, and how many repeats they rest on. */
+/** Where the times are from, and how many repeats they rest on. Between measured links nothing was measured. */
 function answerTag(rows) {
   const points = rows.flatMap((row) => [row.lower, row.upper]), any = (holds) => points.some(holds);
-  const words = [any((point) => point.numComposed) ? "composed" : "measured", any((point) => point.firstCrossing) ? "first crossings" : "",
+  const between = rows.some((row) => row.weight > 0) ? "interpolated" : "";
+  const words = [between, any((point) => point.numComposed) ? "composed" : between ? "" : "measured", any((point) => point.firstCrossing) ? "first crossings" : "",
     any((point) => point.hostBound) ? "host-bound" : "", `n = ${Math.min(...rows.map((row) => row.num))}`];
   return `[${words.filter(Boolean).join(", ")}]`;
 }

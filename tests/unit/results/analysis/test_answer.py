@@ -71,6 +71,14 @@ def test_what_chance_may_have_done_is_said() -> None:
     assert "Not distinguishable: ring, one node." in text or "Not distinguishable: one node, ring." in text
 
 
+def test_one_arm_is_not_both_certainly_slower_and_not_distinguishable() -> None:
+    """Its own interval leaves 1 out; tested together with six others it may be as fast."""
+    others = {f"arm{number}": (50.0 + number, 52.0, 49.0) for number in range(6)}
+    text = said({"diloco": (10.0, 10.6, 9.5), "ddp": (11.6, 12.2, 11.2), **others})
+    low = re.search(r"perhaps 1\.\d+ times \((1\.\d+) to 1\.\d+\) sooner than ddp", text)
+    assert low is not None and float(low[1]) > 1 and "Not distinguishable: ddp." in text, text
+
+
 def test_a_ratio_is_taken_apart_beside_the_baseline() -> None:
     text = said(SURE, samples={"ddp": 1000.0, "diloco": 2000.0})
     assert "Beside ddp its steps are 20 times as cheap, and it takes 2.0 times the samples." in text
@@ -82,7 +90,7 @@ def test_a_ratio_is_taken_apart_beside_the_baseline() -> None:
 
 def test_factors_that_may_be_one_are_not_numbers() -> None:
     text = said({"ddp": (10.0, 14.0, 12.0), "ring": (9.0, 11.0, 8.0)}, samples={"ddp": 1000.0, "ring": 1000.0})
-    assert "Beside ddp its steps take about as long, and it takes " in text
+    assert "Beside ddp its steps may take as long, and it may take as many samples." in text
 
 
 def test_one_repeat_says_nothing_about_chance() -> None:
@@ -90,6 +98,14 @@ def test_one_repeat_says_nothing_about_chance() -> None:
     assert text == (
         "one node was first: 87 % in 2.4 s, 4.6 times sooner than ddp. One repeat says nothing about chance. "
         "[measured, n = 1]"
+    )
+
+
+def test_a_bound_below_one_is_not_said() -> None:
+    """ddp was ended before the first one had arrived: whether it would have been later is unknown."""
+    racing = arms({"ring": (110.0,), "ddp": (None,)})
+    assert plain(answer_phrase(answer_at(TEN, {TEN: racing}, "ddp"))) == (
+        "ring was first: 87 % in 110 s. One repeat says nothing about chance. [measured, n = 1]"
     )
 
 
@@ -152,6 +168,18 @@ def test_in_a_list_it_is_said_once() -> None:
     found = [answer_at(bps, racing, None) for bps in racing]
     assert not any("Below" in plain(answer_phrase(one, in_list=True)) for one in found)
     assert [plain(sentence).partition(" Mbit/s")[0] for sentence in shared_phrases(found)] == ["Below 10"]
+
+
+def test_in_a_list_with_several_first_methods_each_sentence_says_beside_which() -> None:
+    racing = crossing()
+    for bps, here in racing.items():
+        assert bps is not None
+        here["ddp"] = arms({"ddp": tuple(300.0 / (bps / 1e6) * (1 + e) for e in (0.0, 0.02, -0.01))})["ddp"]
+    fast = {name: arm for name, arm in racing[1e8].items() if name != "ring"}
+    found = [answer_at(2e7, racing, None), answer_at(1e8, {**racing, 1e8: fast}, None)]
+    assert [re.sub(r" Mbit/s.*", "", plain(sentence)) for sentence in shared_phrases(found)] == [
+        "Beside ring: below 10", "Beside ddp: below 30"
+    ]  # fmt: skip
 
 
 def test_where_the_machine_decides_it_is_unknown() -> None:

@@ -142,6 +142,28 @@ def test_what_was_seen_last_stands_where_nothing_is_left(server: WatchServer, re
     assert "no records any more" in json.loads(ask(server, "/payload.json")[2])["live"]["problem"]
 
 
+def test_a_cell_that_vanishes_while_it_is_read_disturbs_nobody(
+    server: WatchServer, results: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gone = folder_of(results, "ddp-cnn-10mbps-r0")
+    before = len(json.loads(ask(server, "/payload.json")[2])["cells"])
+    read = watch.Reader.read
+
+    def vanishing(reader: watch.Reader, cell: Any) -> Any:
+        if cell.path == gone:
+            shutil.rmtree(gone, ignore_errors=True)
+        return read(reader, cell)
+
+    monkeypatch.setattr(watch.Reader, "read", vanishing)
+    (gone / "status.json").touch()
+    (gone / "cell.json").touch()
+    status, _, content = ask(server, "/payload.json")
+    assert status == 200 and len(json.loads(content)["cells"]) >= before - 1
+    status, _, content = ask(server, "/payload.json")
+    assert status == 200 and len(json.loads(content)["cells"]) == before - 1
+    assert capfd.readouterr().err == ""
+
+
 def test_new_experiments_appear(server: WatchServer, results: Path) -> None:
     write_study(results, Study("later", arms=("ddp",), repeats=1, limit_s=5.0))
     assert json.loads(ask(server, "/payload.json")[2])["experiments"] == ["later", "wifi"]
@@ -188,8 +210,10 @@ def test_looking_takes_a_small_share_of_the_time(results: Path, monkeypatch: pyt
 
 def test_only_this_machine_reads_and_nobody_writes(server: WatchServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
-    assert ask(server, "/", Host="evil.example")[0] == 403
-    assert ask(server, "/", Host=f"localhost:{server.server_port}")[0] == 200
+    for host in ("evil.example", f"evil.example:{server.server_port}", "localhost.evil.example", "127.0.0.1:80:80", ""):
+        assert ask(server, "/", Host=host)[0] == 403
+    for host in (f"localhost:{server.server_port}", "127.0.0.1:9000", "localhost"):  # a tunnel has a port of its own
+        assert ask(server, "/", Host=host)[0] == 200
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
         status, headers, _ = ask(server, "/", method)
         assert status == 405 and headers["Allow"] == "GET, HEAD"
