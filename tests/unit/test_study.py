@@ -117,7 +117,7 @@ def test_a_cell_that_cannot_be_read_is_left_out_and_said(tmp_path: Path, capsys:
 
 
 def test_loading_what_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a folder"):
+    with pytest.raises(ConfigError, match="there is no folder"):
         bwbench.load(tmp_path / "gone")
     with pytest.raises(ConfigError, match="holds no records"):
         bwbench.load(tmp_path)
