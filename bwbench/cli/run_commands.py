@@ -152,6 +152,8 @@ def _external(experiments: Sequence[Experiment], setting: ScriptSetting, *, slur
     if slurm:
         return slurm_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} node(s); submit with sbatch"
     how = "HEAD=ADDRESS NODE=0 bash FILE on the first, NODE=1 on the second, and so on"
+    if hosts % 2 == 0:
+        how += "; with WORKERS=2 on each, half as many hosts"
     return torchrun_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} host(s): {how}"
 
 
