@@ -211,9 +211,7 @@ def write_mlflow(runs: Iterable[TrackedRun], out: Path) -> int:
             number += 1
     except (MlflowException, SQLAlchemyError) as error:
         why = str(error).strip().partition("\n")[0]
-        raise RecordError(
-            f"{out / MLFLOW_FILE}: mlflow cannot write its database: {why}; name another --out"
-        ) from None
+        raise RecordError(f"{out / MLFLOW_FILE}: mlflow cannot write its database: {why}; name another --out") from None
     return number
 
 
