@@ -23,7 +23,7 @@ WRONG = [
     (["plan", "nope.yaml", "--mode", "ful"], ["--mode 'ful' is no mode. Did you mean 'full'?"]),
     (["status", "results"], ["there is no folder results", "`bwbench run FILE`"]),
     (["show", "x"], ["no folder results", "--results"]),
-    (["show", "x", "--results", "."], ["no cell 'x' below .", "`bwbench status .`"]),
+    (["show", "x", "--results", "."], ["no cell 'x' below .", "holds none at all", "--results"]),
     (["verify", "nowhere/results"], ["there is no folder nowhere/results; name"]),
 ]
 
