@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -115,7 +116,7 @@ def test_an_interface_that_goes_down_is_a_dead_link_too(tmp_path: Path) -> None:
 
 def test_an_outage_of_10_s_is_survived(tmp_path: Path) -> None:
     outage = "1 ms, outages: [{at: 1 s, duration: 10 s}]}"
-    write(tmp_path, LONG.replace("1 ms}", outage).replace("2000000}", "2000000, time: 18 s}"))
+    write(tmp_path, LONG.replace("1 ms}", outage).replace("2000000}", "2000000, time: 26 s}"))
     result = run("run", "tiny.yaml", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     (status,) = status_of(tmp_path / "results").values()
@@ -123,7 +124,13 @@ def test_an_outage_of_10_s_is_survived(tmp_path: Path) -> None:
     steps = [json.loads(line) for file in tmp_path.rglob("rank0.jsonl") for line in file.read_text().splitlines()]
     clock_s = [step["clock_s"] for step in steps if step["event"] == "step"]
     pause_s, went_on_s = max((after - before, after) for before, after in zip(clock_s, clock_s[1:], strict=False))
-    assert 10 <= pause_s and went_on_s <= 11 + 5.5, "TCP waits 5 s at most where the kernel can be told"
+    (link,) = [json.loads(path.read_text()) for path in tmp_path.rglob("link.json")]
+    longest_ms = link["applied"]["tcp"].get("tcp_rto_max_ms")
+    # Before Linux 6.15 a wait may be as long as all before it together: as long as the outage. Timers of some seconds
+    # are up to a quarter of a second late.
+    longest_s = 10 if longest_ms is None else int(longest_ms) / 1e3
+    assert longest_ms in ("5000", None)
+    assert 10 <= pause_s and went_on_s <= 11 + longest_s + 0.5, (platform.release(), link["applied"]["tcp"], clock_s[-1])
 
 
 BAD_GRADIENT = """
