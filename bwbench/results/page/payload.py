@@ -24,7 +24,16 @@ from bwbench.results.analysis.answer import baseline_of_group, counted, one_node
 from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.caveats import commit_of, host_of
 from bwbench.results.analysis.cell_arrival import arrival_notes
-from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
+from bwbench.results.analysis.cells import (
+    DONE,
+    RUNNING,
+    Row,
+    cell_row,
+    concerns_no_link,
+    is_composed,
+    left_out_notes,
+    state_of,
+)
 from bwbench.results.analysis.grouping import Group, group_cells, setting_words
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.notes import notes_on
@@ -38,7 +47,6 @@ Facts: TypeAlias = dict[str, object]  # for JSON
 
 COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
 PAYLOAD_SCHEMA = 1
-RUNNING = "running"
 
 # Taken over from ``cells.cell_row`` as they are: numbers that intervals rest on keep all their digits.
 _EXACT = (
