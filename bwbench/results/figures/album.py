@@ -10,7 +10,7 @@ import io
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from bwbench.records.files import leads_out, write_bytes_atomic, write_json_atom
 from bwbench.results.analysis.cells import PLANNED, state_of
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.choice import Picture, pictures_of
+from bwbench.results.figures.choice import Picture
 from bwbench.results.figures.style import PAGE_IN, look
 
 FORMATS = ("png", "pdf")
@@ -52,33 +52,6 @@ class Drawn:
     paths: list[Path] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-def draw_album(
-    results: Sequence[Results],
-    out: Path,
-    names: Sequence[str] | None = None,
-    width_in: float = PAGE_IN,
-    at: Sequence[str] = (),
-    formats: Sequence[str] = FORMATS,
-) -> Drawn:
-    """Draw every figure of every group into ``out``, in this process, with a folder for each of several experiments.
-
-    Args:
-        names, at: as in ``choice.pictures_of``.
-        formats: of pictures, as in FORMATS.
-    """
-    return joined(draw_pictures(pictures_of(results, names, at), out, width_in, formats, jobs=1))
-
-
-def joined(drawn: Iterable[Drawn]) -> Drawn:
-    """What came of several pictures together."""
-    whole = Drawn()
-    for one in drawn:
-        whole.paths.extend(one.paths)
-        whole.skipped.extend(one.skipped)
-        whole.notes.extend(note for note in one.notes if note not in whole.notes)
-    return whole
 
 
 def draw_pictures(
