@@ -19,7 +19,7 @@ from bwbench.records.own_and_published import Taken
 from bwbench.records.schema import Evaluation
 from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of, virtual_in_words
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
-from bwbench.results.analysis.cells import PLANNED, UNFINISHED, cell_row, is_composed, is_virtual, state_of
+from bwbench.results.analysis.cells import PLANNED, RUNNING, UNFINISHED, cell_row, is_composed, is_virtual, state_of
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
 from bwbench.results.analysis.spent import spent
 
@@ -133,7 +133,7 @@ def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -
     entry |= {name: about[name] for name in _HOW_FAR_TO_TRUST}
     running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
     if running is not None:
-        entry |= {"status": "running", "reason": _in_words(running)}
+        entry |= {"status": RUNNING, "reason": _in_words(running)}
     return entry | {"running": running, "folder": str(folder.path), "config": cell.config}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,8 @@ class _ProgressLine:
         self.show("")
         self._length = 0
 
+    close = clear
+
     def counted(self, cells: Iterator[CellFolder]) -> Iterator[CellFolder]:
         """The same cells, their number shown as they come."""
         for number, cell in enumerate(cells):
@@ -96,16 +99,16 @@ def draw(
     num_drawn, num_files, num_not_drawn = 0, 0, 0
     notes: dict[str, None] = {}
     skipped: list[str] = []
-    for number, drawn in enumerate(draw_pictures(pictures, out, width_in, formats, folders=folders)):
-        line.clear()
-        for path in drawn.paths:
-            print(path, flush=True)
-        line.show(f"{number + 1} of {len(pictures)} pictures, {seconds(time.monotonic() - began_s)}")
-        num_files += len(drawn.paths)
-        num_drawn, num_not_drawn = num_drawn + bool(drawn.paths), num_not_drawn + (not drawn.paths)
-        notes |= dict.fromkeys(drawn.notes)
-        skipped += drawn.skipped
-    line.clear()
+    with closing(draw_pictures(pictures, out, width_in, formats, folders=folders)) as coming, closing(line):
+        for number, drawn in enumerate(coming):
+            line.clear()
+            for path in drawn.paths:
+                print(path, flush=True)
+            line.show(f"{number + 1} of {len(pictures)} pictures, {seconds(time.monotonic() - began_s)}")
+            num_files += len(drawn.paths)
+            num_drawn, num_not_drawn = num_drawn + bool(drawn.paths), num_not_drawn + (not drawn.paths)
+            notes |= dict.fromkeys(drawn.notes)
+            skipped += drawn.skipped
     if not num_files:
         raise ConfigError("\n  ".join([f"{taken.folder}: there is nothing to draw", *skipped]))
     if verbose:

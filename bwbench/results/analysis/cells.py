@@ -30,6 +30,7 @@ from bwbench.results.analysis.timing_variance import log_error
 
 PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
+RUNNING = "running"  # unfinished, and some process has its claim at this moment
 DONE = "done"
 
 _NAMED_NODES = 3  # that take longer or shorter than others: more are counted
