@@ -24,7 +24,7 @@ from bwbench.records.schema import (
 from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT
 from bwbench.results.analysis.caveats import ComposedError, composed_error
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
-from bwbench.results.analysis.cells import is_virtual, setting_of, state_of
+from bwbench.results.analysis.cells import cell_row, is_virtual, setting_of, state_of
 from bwbench.results.analysis.trial import PART_NAMES, digest_of
 
 _INDENT = "  "
@@ -171,6 +171,8 @@ def _outcome(record: Shown) -> Iterator[str]:
     else:
         reached = time_to_target(status.time_to_target_s, status.censored_at_s, composed=composed is not None)
         yield f"time to target   {reached}{_looked_at_anew(record.folder)}"
+        if cell_row(record.folder)["arrived_alone"]:
+            yield "                 its nodes had sent nothing until then: the time of nodes that train alone"
         yield from map(_arrival, status.arrivals if len(status.arrivals) > 1 else ())
     if composed is not None:
         ends = composed.interval_s

@@ -15,6 +15,7 @@ from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_u
 from bwbench.records import CellFolder, readable
 from bwbench.results.analysis.answer import answers
 from bwbench.results.analysis.arm_labels import recorded_name
+from bwbench.results.analysis.arrived_alone import arrived_alone_note
 from bwbench.results.analysis.best_set import BestSet
 from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
@@ -73,8 +74,9 @@ def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> lis
     if composed and any(map(is_composed, done)):
         composed = f"{COMPOSED_MARK} {composed}"
     own = OwnSteps.of(done)
-    bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
-    return [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
+    rows = [cell_row(cell) | own.row(cell) for cell in done]
+    alone, bound = arrived_alone_note(rows, comparison.labels), host_bound_note(rows)
+    return [*comparison.notes, *left_out, *filter(None, (alone, composed, bound, provenance_note(done)))]
 
 
 _INDENT = "  "

@@ -24,6 +24,7 @@ from bwbench.records import CellFolder
 from bwbench.records.schema import Measurement
 from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
 from bwbench.results.analysis.arrival import FIRST_CROSSING
+from bwbench.results.analysis.arrived_alone import arrived_alone_note
 from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, arrival_notes
 from bwbench.results.analysis.cells import (
@@ -161,7 +162,8 @@ def outcome_notes(done: Sequence[CellFolder], planned: Configs) -> Iterator[str]
     yield from arrival_notes(folder for folder in done if not is_virtual(folder))
     if composed := composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)]):
         yield f"{COMPOSED_MARK} {composed}"
-    yield from filter(None, (host_bound_note(rows), unlike_arms_note(done), provenance_note(done)))
+    alone = arrived_alone_note(rows, labels)
+    yield from filter(None, (alone, host_bound_note(rows), unlike_arms_note(done), provenance_note(done)))
     if any(len(outcome.folders) == 1 for outcome in _outcomes(done, planned, labels, own)):
         yield f"n = 1: {ONE_REPEAT}."
 

@@ -20,6 +20,7 @@ from bwbench.methods.roles import LIMITS, REFERENCE, as_role
 from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.records.schema import PARTS, Digest
 from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
+from bwbench.results.analysis.arrived_alone import arrived_alone_note
 from bwbench.results.analysis.caveats import (
     COMPOSED_MARK,
     composed_errors,
@@ -319,8 +320,9 @@ class Results:
         composed = composed_note(sum(map(is_composed, self.done)), len(self.done), errors)
         if composed and any(map(is_composed, self.done)):
             composed = f"{COMPOSED_MARK} {composed}"
-        bound = host_bound_note(self.cells.to_dict("records"))
-        machines = (bound, unlike_arms_note(self.done), provenance_note(self.done), unlike_hosts_note(self.done))
+        rows = self.cells.to_dict("records")
+        bound, alone = host_bound_note(rows), arrived_alone_note(rows, self.labels)
+        machines = (alone, bound, unlike_arms_note(self.done), provenance_note(self.done), unlike_hosts_note(self.done))
         return [*notes, *arrival_notes(self.done), *(note for note in (composed, *machines) if note)]
 
 

@@ -22,6 +22,7 @@ from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.answer import baseline_of_group, counted, one_node_words
 from bwbench.results.analysis.arm_labels import unlike_arms_note
+from bwbench.results.analysis.arrived_alone import arrived_alone_note
 from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
 from bwbench.results.analysis.cell_arrival import arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
@@ -166,7 +167,8 @@ def _group(
         words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
     done = [folder for folder in group.folders if state_of(folder) == DONE]
     composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
-    bound = host_bound_note([cell_row(folder) | own.row(folder) for folder in done])
+    of_done = [cell_row(folder) | own.row(folder) for folder in done]
+    alone, bound = arrived_alone_note(of_done), host_bound_note(of_done)
     bound = bound.removeprefix(f"{HOST_BOUND_MARK} ") if bound else None  # no mark of the page has it
     baseline = baseline_of_group(group)
     return {
@@ -185,7 +187,7 @@ def _group(
         "notes": [
             *left_out_notes(group.folders),
             *arrival_notes(done),
-            *(note for note in (composed, bound, unlike_arms_note(done), provenance_note(done)) if note),
+            *(note for note in (alone, composed, bound, unlike_arms_note(done), provenance_note(done)) if note),
         ],
         "cells": members,
     }

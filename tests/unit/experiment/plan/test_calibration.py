@@ -31,7 +31,7 @@ def test_before_any_cell_has_finished_the_estimate_stands(study) -> None:
     assert found.evaluation_s == pytest.approx(21 * 0.05 + 0.1)
     assert found.overhead_s == estimate.overhead_s and 4 < found.overhead_s < 12
     assert found.total_s == pytest.approx(found.overhead_s + found.training_s + found.evaluation_s)
-    assert found.num_cells == 0 and not found.to_target
+    assert found.num_cells == 0 and not found.to_target and found.may_end_sooner
     assert Calibration({}).predict(cell) == Prediction()
 
 
@@ -103,7 +103,7 @@ def test_steps_to_the_target_come_from_repeats_on_any_link(study) -> None:
     )
     known.note(seen, finished(seen, estimates[seen.id], steps=60, samples_to_target=60 * 64))
     found = known.predict(repeat)
-    assert found.to_target and found.steps == 60
+    assert found.to_target and found.steps == 60 and not found.may_end_sooner
     assert found.training_s == pytest.approx(estimates[repeat.id].step_s * 60)
     assert known.predict(other).steps == 200 and not known.predict(other).to_target
     censored = of(cells, "ring", "10 Mbit/s")
