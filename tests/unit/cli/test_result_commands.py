@@ -83,6 +83,25 @@ def test_show_says_everything_of_a_cell(results: Path, capsys: pytest.CaptureFix
     assert "last lines" not in text
 
 
+def test_show_says_of_a_link_what_one_looks_for(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file,) = results.glob("wifi/ring-cnn-10mbps-r0-*/attempt-1/link.json")
+    applied = {"up_bps": 1e7, "down_bps": 1e7, "bandwidth_bps": 1e7, "latency_s": 0.0025, "loss": 0.01, "mtu": 1500,
+               "queue_bytes": 64000, "tcp": {"tcp_congestion_control": "cubic", "tcp_rmem": "4096 131072"},
+               "air": {"longest_s": 0.005484}, "nodes": {"3": {"loss": 0.1}}, "priority": "real-time"}  # fmt: skip
+    emulator = {"backend": "relay", "alive": True, "lateness_p50_s": 2e-5, "lateness_p99_s": 6e-5, "drops": 455,
+                "lateness_max_s": 0.016, "lateness_histogram": [[2e-5, 11113]], "overruns": 1, "unsent": 2,
+                "training": {"frames": 10, "p50_s": 3e-5, "p99_s": 7e-5, "max_s": 0.001}}  # fmt: skip
+    file.write_text(json.dumps({**json.loads(file.read_text()), "applied": applied, "emulator": emulator}))
+    assert show("ring-cnn-10mbps-r0", results) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "asked     10 Mbit/s, RTT 5 ms, shared air" in lines
+    how = "10 Mbit/s, 2.5 ms one way, loss 1 %, queue 64 kB, node(s) 3 differ, MTU 1500, TCP cubic"
+    assert f"applied   {how}" in lines
+    late = "frames left 30 us late (median), 99 % within 70 us, 1 ms at most"
+    assert f"emulator  {late}, 455 dropped by the link, 3 lost by this machine" in lines
+    assert not any(word in line for line in lines for word in ("histogram", "tcp_rmem", "longest_s"))
+
+
 def test_show_has_the_log_of_the_rank_that_failed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show("threshold-cnn-10mbps-r1", results)
     text = capsys.readouterr().out
