@@ -76,7 +76,9 @@ def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
     at_most = "" if expected and all(one.to_target for one in expected) else "at most "
     sooner = f", {MUCH_LESS}: training stops at the target" if any(one.may_end_sooner for one in expected) else ""
     cells = f"{foreseen.num_cells} finished cell{'s' if foreseen.num_cells > 1 else ''}"
-    predicted = f", {at_most}about {seconds(total_s)}{f' (predicted from {cells})' if foreseen.num_cells else ''}{sooner}"
+    predicted = (
+        f", {at_most}about {seconds(total_s)}{f' (predicted from {cells})' if foreseen.num_cells else ''}{sooner}"
+    )
     to_limit_s, to_target_s = (sum(foreseen.predict(item, stop).total_s for item in todo) for stop in _STOPS)
     if to_target_s >= to_limit_s:  # no target, or nobody knows yet how far off it is
         return predicted

@@ -47,7 +47,9 @@ def test_one_wifi_can_be_asked_for_and_the_file_says_how() -> None:
     assert load_experiment(Path("wifi.yaml")).points[1].config.link.medium == "shared"
     assert _run(["init", "experiment", "cables"]) == 0
     assert load_experiment(Path("cables.yaml")).points[1].config.link.medium == "switched"
-    assert "medium: switched}  # 'latency' is one way; 'medium: shared' is one WiFi\n" in Path("cables.yaml").read_text()
+    assert (
+        "medium: switched}  # 'latency' is one way; 'medium: shared' is one WiFi\n" in Path("cables.yaml").read_text()
+    )
 
 
 def test_slow_motion_is_there_to_be_switched_on() -> None:
