@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bwbench.base.plain_data import mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
 from bwbench.records import CellFolder, cell_at
+from bwbench.records.cell_identity import DEFAULTS
 from bwbench.records.schema import (
     Applied,
     CurvePoint,
@@ -201,7 +203,9 @@ def _configuration(config: JsonObject) -> Iterator[str]:
     nodes = "1 node" if setting.nodes == 1 else f"{setting.nodes} nodes"
     samples = f"{nodes} x {setting.accumulate} x batch {setting.batch_size} = {setting.global_batch} samples a step"
     yield f"{setting.model} on {setting.dataset}, {samples}, seed {setting.seed}"
-    yield from _aligned(config)
+    asked = {key: value for key, value in mapping_at(config, "link").items()
+             if value != DEFAULTS["link"].get(key, ()) and _inline(value) != "-"}  # fmt: skip
+    yield from _aligned({**config, "link": asked})
 
 
 def _aligned(content: Mapping[str, object]) -> list[str]:

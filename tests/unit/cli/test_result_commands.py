@@ -94,7 +94,8 @@ def test_show_says_of_a_link_what_one_looks_for(results: Path, capsys: pytest.Ca
     file.write_text(json.dumps({**json.loads(file.read_text()), "applied": applied, "emulator": emulator}))
     assert show("ring-cnn-10mbps-r0", results) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert "asked     10 Mbit/s, RTT 5 ms, shared air" in lines
+    assert "asked     10 Mbit/s, RTT 5 ms, shared air, queue 1 bdp" in lines
+    assert "link         bandwidth 10 Mbit/s, latency 2.5 ms, medium shared" in lines
     how = "10 Mbit/s, 2.5 ms one way, loss 1 %, queue 64 kB, node(s) 3 differ, MTU 1500, TCP cubic"
     assert f"applied   {how}" in lines
     late = "frames left 30 us late (median), 99 % within 70 us, 1 ms at most"

@@ -49,7 +49,7 @@ def test_every_step_has_one_kind_and_rounds_come_in_their_period(period: int, nu
         ([Phase("rounds", None, 50)], 50),
         ([Phase("rounds", None, 30, (0, 7, 15))], 7),
         ([Phase("warm-up", 3), Phase("rounds", None, 4)], 1),
-        ([Phase("local", 10, exchanges=()), Phase("rounds", None, 4)], 14),
+        ([Phase("local", 10, 2, ()), Phase("rounds", None, 4)], 14),
         ([Phase("rounds", 3, 50), Phase("training")], 4),
         ([Phase("never", None, 4, ())], None),
         ([], None),
