@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +67,7 @@ class _ProgressLine:
         """The same cells, their number shown as they come."""
         for number, cell in enumerate(cells):
             if number % _READ_AT_ONCE == 0:
-                self.show(f"reading records: {number} cells")
+                self.show(f"reading records: {number} cells" if number else "reading records")
             yield cell
 
 
@@ -91,6 +92,7 @@ def draw(
     Raises ConfigError where nothing can be drawn.
     """
     began_s, line = time.monotonic(), _ProgressLine()
+    again = f"bwbench plot {shlex.quote(str(taken.folder))}"  # the demo draws too, and has no options
     reader = Reader()
     cells, refused = read_cells(line.counted(taken.cells()), reader)
     line.clear()
@@ -104,9 +106,10 @@ def draw(
             line.clear()
             for path in drawn.paths:
                 print(path, flush=True)
-            line.show(f"{number + 1} of {len(pictures)} pictures, {seconds(time.monotonic() - began_s)}")
             num_files += len(drawn.paths)
             num_drawn, num_not_drawn = num_drawn + bool(drawn.paths), num_not_drawn + (not drawn.paths)
+            looked_at = f"{number + 1} of {len(pictures)} looked at"  # not all of them apply
+            line.show(f"{num_drawn} pictures, {looked_at}, {seconds(time.monotonic() - began_s)}")
             notes |= dict.fromkeys(drawn.notes)
             skipped += drawn.skipped
     if not num_files:
@@ -116,11 +119,10 @@ def draw(
     if verbose or wanted.figures:  # who names a figure is told why it is not there
         _note(f"not drawn: {one}" for one in skipped)
     elif num_not_drawn or notes:
-        _note(
-            [f"-v says why {num_not_drawn} pictures do not apply, and {len(notes)} remarks that stand under the others"]
-        )
+        why = f"why {num_not_drawn} pictures do not apply, and {len(notes)} remarks that stand under the others"
+        _note([f"`{again}{' --all' if wanted.everything else ''} -v` says {why}"])
     if wanted.is_first_look:
-        _note(["these answer first, each at one setting; --all draws every figure at every setting"])
+        _note([f"these answer first, each at one setting; `{again} --all` draws every figure at every setting"])
     took = seconds(time.monotonic() - began_s)
     print(f"{num_drawn} pictures of {len(cells)} cells, {num_files} files, in {took}", file=sys.stderr)
 

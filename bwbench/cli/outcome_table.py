@@ -215,6 +215,8 @@ def _goodput_lines(rows: Sequence[Outcome]) -> Iterator[str]:
     """What the link was to carry and did, before training: of all flows at once, which on a shared air is much less
     than the link's rate; and of one by itself where that was measured."""
     by_flows: dict[int, list[Measurement]] = {}
+    is_shared = any(row.rows[0]["medium"] == "shared" for row in rows)
+    where = " over the shared air" if is_shared else ""
     for folder in (folder for row in rows for folder in row.folders):
         measured = folder.link.in_asked_time.achieved_before if folder.link is not None else None
         if measured is not None and any(pair.asked_goodput_bps for pair in measured.pairs):
@@ -222,10 +224,11 @@ def _goodput_lines(rows: Sequence[Outcome]) -> Iterator[str]:
     for flows, found in sorted(by_flows.items()):
         pairs = [pair for measured in found for pair in measured.pairs]
         asked, achieved = ([getattr(pair, f"{what}_goodput_bps") for pair in pairs] for what in ("asked", "achieved"))
-        line = f"goodput of one of {flows} flows, all sending: {_rates(asked)} asked, {_rates(achieved)} achieved"
+        line = f"goodput of one of {flows} flows, all sending{where}: "
+        line += f"{_rates(asked)} expected, {_rates(achieved)} achieved"
         alone = [[getattr(one, f"alone_{what}_goodput_bps") for one in found] for what in ("asked", "achieved")]
         if any(alone[0]):
-            line += f"; of one alone: {_rates(alone[0])} asked, {_rates(alone[1])} achieved"
+            line += f"; of one alone: {_rates(alone[0])} expected, {_rates(alone[1])} achieved"
         yield line
 
 

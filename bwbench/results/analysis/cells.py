@@ -24,6 +24,7 @@ from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CellRecord, Status
+from bwbench.results.analysis.arrived_alone import arrived_alone
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
 from bwbench.results.analysis.targets import target_of
 from bwbench.results.analysis.timing_variance import log_error
@@ -203,6 +204,7 @@ def _row_of(folder: CellFolder) -> Row:
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
     row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}
     row |= vars(arrival_of_cell(folder))
+    row["arrived_alone"] = arrived_alone(row)
     if folder.asked_target is not None:
         row["target_metric"], row["target_value"] = folder.asked_target
     row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}

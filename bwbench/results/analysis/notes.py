@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arm_labels import unlike_arms_note
+from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
+from bwbench.results.analysis.arrived_alone import arrived_alone_note
 from bwbench.results.analysis.caveats import (
     COMPOSED_MARK,
     composed_errors,
@@ -19,7 +20,7 @@ from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, host_bound_note
 
 
 def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, marked: bool = True) -> list[str]:
-    """What is composed and how far that is off, what the machine bounds, in what arms differ, and what is mixed.
+    """What arrived alone, what is composed and how far off, what the machine bounds, in what arms differ, what is mixed.
 
     Args:
         done: cells that are done.
@@ -28,10 +29,11 @@ def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, m
     """
     num_composed = sum(map(is_composed, done))
     composed = composed_note(num_composed, len(done), [one.error for one in composed_errors(done)])
+    alone = arrived_alone_note(rows, arm_labels(folder.cell for folder in done))
     bound = host_bound_note(rows)
     if marked and composed and num_composed:
         composed = f"{COMPOSED_MARK} {composed}"
     if marked and bound:
         bound = f"{HOST_BOUND_MARK} {bound}"
-    notes = (composed, bound, unlike_arms_note(done), provenance_note(done), unlike_hosts_note(done))
+    notes = (alone, composed, bound, unlike_arms_note(done), provenance_note(done), unlike_hosts_note(done))
     return [note for note in notes if note]

@@ -16,6 +16,7 @@ from bwbench.results.analysis.answer import (
     shared_phrases,
 )
 from bwbench.results.analysis.arrival import FIRST_CROSSING
+from bwbench.results.analysis.arrived_alone import arrived_alone_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import is_reference, value_at
 from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
@@ -71,6 +72,8 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
     legend = phrase("95 % interval below it. ", repeats, _legend(found, "".join(marks.values())))
     yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
+    if (alone := arrived_alone_note(cells)) is not None:
+        yield Paragraph(phrase(alone))
     if sentences := list(_answers(group, key)):
         yield Bullets(sentences)
 
@@ -260,8 +263,10 @@ def _told_together(
     ends = {arm: row.ratio.ends(row.together) for arm, row in sorted(here.items()) if row.ratio is not None}
     faster = ", ".join(arms[arm] for arm, both in ends.items() if both is not None and both[0] > 1)
     slower = ", ".join(arms[arm] for arm, both in ends.items() if both is not None and both[1] < 1)
+    open_ = ", ".join(arms[arm] for arm, both in ends.items() if both is None or both[0] <= 1 <= both[1])
     where = phrase("At ", column_title(bandwidth), f", read as one statement (together 95 %): faster than {baseline}: ")
-    return phrase(where, f"{faster or 'none'}; slower: {slower or 'none'}.")
+    undecided = f"; undecided: {open_}" if open_ else ""
+    return phrase(where, f"{faster or 'none'}; slower: {slower or 'none'}{undecided}.")
 
 
 def _taken_apart(

@@ -175,3 +175,14 @@ def test_slow_motion_is_said(tmp_path: Path) -> None:
 def test_virtual_nodes_are_a_threat(tmp_path: Path) -> None:
     root = _study(tmp_path, arms=("ddp", "ring-fp16"), repeats=2, environment={"virtual": True})
     assert "their times say nothing" in _section(root)
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_every_arm_is_faster_slower_or_undecided(tmp_path: Path, repeats: int) -> None:
+    text = _section(_study(tmp_path, bandwidths_mbps=(10.0,), repeats=repeats))
+    (told,) = re.findall(r"read as one statement \(together 95 %\): faster than ddp: (.*)\.$", text, re.MULTILINE)
+    named = {part.rpartition(": ")[0] or "faster": part.rpartition(": ")[2].split(", ") for part in told.split("; ")}
+    assert list(named) == ["faster", "slower", *(["undecided"] if repeats == 1 else named.keys() & {"undecided"})]
+    arms = sorted(arm for found in named.values() for arm in found if arm != "none")
+    assert arms == ["ring-fp16", "single", "threshold"]
+    assert repeats > 1 or named["undecided"] == arms
