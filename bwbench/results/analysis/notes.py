@@ -20,7 +20,7 @@ from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, host_bound_note
 
 
 def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, marked: bool = True) -> list[str]:
-    """What arrived alone, what is composed and how far off, what the machine bounds, in what arms differ, what is mixed.
+    """What arrived alone, what is composed and how far off, what the machine bounds, in what arms differ or are mixed.
 
     Args:
         done: cells that are done.
