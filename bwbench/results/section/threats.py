@@ -140,5 +140,5 @@ def _stopped(done: Sequence[CellFolder]) -> Iterator[Phrase]:
                      "shown as > limit.")  # fmt: skip
     if crossed := kinds.count(FIRST_CROSSING):
         text = phrase(Number("cells at a first crossing", str(crossed)), " of ", Number("cells done", str(len(done))))
-        yield phrase(text, " cells ended at the first evaluation that met the target. It is a lucky one: these times "
-                     "are too short, the more so the more an arm's metric flickers.")  # fmt: skip
+        yield phrase(text, " cells have the time of the first evaluation that met the target. It is a lucky one: these "
+                     "times are too short, the more so the more an arm's metric flickers.")  # fmt: skip

@@ -118,7 +118,8 @@ def _legend(found: dict[At, dict[int, Arrival]], marks: str) -> str:
 
 def _legend_of(marks: str) -> str:
     words = ["† composed."] if "†" in marks else []
-    words += [f"{FIRST_CROSSING_MARK} first crossing: training ended there."] if FIRST_CROSSING_MARK in marks else []
+    if FIRST_CROSSING_MARK in marks:
+        words.append(f"{FIRST_CROSSING_MARK} first crossing: the first evaluation that met the target.")
     return " ".join(words)
 
 

@@ -116,9 +116,9 @@ def test_a_target_that_nobody_reaches_is_shown_as_a_limit(tmp_path: Path) -> Non
 
 def test_first_crossings_are_marked_and_doubted(tmp_path: Path) -> None:
     text = _section(_study(tmp_path))
-    assert "‡ first crossing: training ended there." in text
+    assert "‡ first crossing: the first evaluation that met the target." in text
     assert re.search(r"\d‡", text)
-    assert "ended at the first evaluation that met the target" in text
+    assert "cells have the time of the first evaluation that met the target" in text
 
 
 def test_one_seed_is_a_threat_and_gives_no_interval(tmp_path: Path) -> None:
