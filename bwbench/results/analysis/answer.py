@@ -225,13 +225,14 @@ def one_node_beside(method: str, alone: str, racing: Racing, called: str = "") -
     return OneNode(called or method, find_crossovers(measured), len(sound) < 2)
 
 
-def one_node_words(group: Group, own: OwnSteps) -> dict[str, str]:
-    """Of each method of a group a sentence on where one node is enough; without those of which nothing is known."""
+def one_node_words(group: Group, own: OwnSteps, labels: Mapping[str, str] = _NO_LABELS) -> dict[str, str]:
+    """Of each method of a group, by its recorded name, a sentence on where one node is enough; without those of which
+    nothing is known."""
     racing = {bps: racing_at(group, bps, own) for bps in group.bandwidths}
     roles = {name: arm.role for arms in racing.values() for name, arm in arms.items()}
     alone = [name for name, role in roles.items() if role == REFERENCE]
-    found = {name: one_node_beside(name, alone[0], racing) for name, role in sorted(roles.items())
-             if alone and role == METHOD}  # fmt: skip
+    found = {name: one_node_beside(name, alone[0], racing, labels.get(name, name))
+             for name, role in sorted(roles.items()) if alone and role == METHOD}  # fmt: skip
     return {name: words for name, one in found.items() if one is not None and (words := plain(one_node_phrase(one)))}
 
 

@@ -8,7 +8,7 @@ const ONE_NODE = "one node", ANSWER_DIGITS = 2;
  * The sentences behind setting and link.
  *
  * rows: of `ranking`, the first one first. baseline: the arm that others are measured by, or null. target: as words.
- * oneNode: what records say of one node beside an arm (its index), or null; nameOf: an arm's name.
+ * oneNode: what records say of one node beside an arm (its index), or null; nameOf: what an arm is called.
  */
 function answerSentences({ rows, baseline, target, oneNode, nameOf }) {
   const best = rows[0], called = callerOf(rows, nameOf);
