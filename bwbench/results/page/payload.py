@@ -21,12 +21,13 @@ from bwbench.methods.roles import METHOD, REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.answer import baseline_of_group, counted, one_node_words
-from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
-from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
+from bwbench.results.analysis.arm_labels import arm_labels
+from bwbench.results.analysis.caveats import commit_of, host_of
 from bwbench.results.analysis.cell_arrival import arrival_notes
 from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
 from bwbench.results.analysis.grouping import Group, group_cells, setting_words
-from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
+from bwbench.results.analysis.host_bound import OwnSteps
+from bwbench.results.analysis.notes import notes_on
 from bwbench.results.analysis.results import Reader
 from bwbench.results.analysis.statistics import number
 from bwbench.results.analysis.targets import budget_of
@@ -173,9 +174,6 @@ def _group(
     if not any(name == "nodes" for name, _ in group.key):
         words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
     done = [folder for folder in group.folders if state_of(folder) == DONE]
-    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
-    bound = host_bound_note([cell_row(folder) | own.row(folder) for folder in done])
-    bound = bound.removeprefix(f"{HOST_BOUND_MARK} ") if bound else None  # no mark of the page has it
     baseline = baseline_of_group(group)
     return {
         "experiment": experiment,
@@ -193,7 +191,7 @@ def _group(
         "notes": [
             *left_out_notes(group.folders),
             *arrival_notes(done),
-            *(note for note in (composed, bound, unlike_arms_note(done), provenance_note(done)) if note),
+            *notes_on(done, [cell_row(folder) | own.row(folder) for folder in done], marked=False),  # in words there
         ],
         "cells": members,
     }
