@@ -22,22 +22,22 @@ from bwbench.cli.output import MAX_ROWS, FittedTable, fit_table, seconds, size
 from bwbench.methods.roles import REFERENCE, standing_by_name
 from bwbench.records import CellFolder
 from bwbench.records.schema import Measurement
-from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
+from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.arrival import FIRST_CROSSING
-from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
+from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, arrival_notes
 from bwbench.results.analysis.cells import (
     Row,
     cell_row,
     concerns_no_link,
-    is_composed,
     is_virtual,
     name_of,
     standing_of,
     time_words,
 )
 from bwbench.results.analysis.grouping import deciding, flat_settings, sortable
-from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps
+from bwbench.results.analysis.notes import notes_on
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, by_seed, estimate, number
 from bwbench.results.analysis.taken_apart import in_samples
@@ -159,9 +159,7 @@ def outcome_notes(done: Sequence[CellFolder], planned: Configs) -> Iterator[str]
     labels, own = arm_labels(folder.cell for folder in done), OwnSteps.of(done)
     rows = [cell_row(folder) | own.row(folder) for folder in done]
     yield from arrival_notes(folder for folder in done if not is_virtual(folder))
-    if composed := composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)]):
-        yield f"{COMPOSED_MARK} {composed}"
-    yield from filter(None, (host_bound_note(rows), unlike_arms_note(done), provenance_note(done)))
+    yield from notes_on(done, rows)
     if any(len(outcome.folders) == 1 for outcome in _outcomes(done, planned, labels, own)):
         yield f"n = 1: {ONE_REPEAT}."
 

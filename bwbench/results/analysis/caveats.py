@@ -239,9 +239,6 @@ def unlike_hosts_note(folders: Iterable[CellFolder]) -> str | None:
     parts = [f"{what} ({', '.join(sorted(values))})" for what, values in found.items() if len(values) > 1]
     return f"Ranks ran on hosts that differ in {'; '.join(parts)}." if parts else None
 
-    links = [link for _, link in measured_links(folders)]
-    return [error for link in links for _, measured in measurements_of(link) for error in pair_errors(measured)]
-
 
 def commit_of(environment: Environment | None) -> str:
     """Commit of the program, ``+`` appended where the working tree had changes; empty where it was not recorded."""

@@ -17,7 +17,7 @@ from bwbench.base.explain import nearest
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import METHOD, may_win
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arm_labels import arm_labels, recorded_name, unlike_arms_note
+from bwbench.results.analysis.arm_labels import arm_labels, recorded_name
 from bwbench.results.analysis.arrival import FIRST_CROSSING, UNKNOWN
 from bwbench.results.analysis.best_set import BestSet, best_set
 from bwbench.results.analysis.cell_arrival import arrival_notes, arrival_of_cell
@@ -215,8 +215,6 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
         comparison.notes.append(single)
     if 1 in [*(row.num for row in comparison.rows), *(row.num for row in comparison.samples)]:
         comparison.notes.append(f"n = 1: {ONE_REPEAT}")
-    if unlike := unlike_arms_note(done):
-        comparison.notes.append(unlike)
     return comparison
 
 

@@ -116,9 +116,17 @@ def test_a_target_that_nobody_reaches_is_shown_as_a_limit(tmp_path: Path) -> Non
 
 def test_first_crossings_are_marked_and_doubted(tmp_path: Path) -> None:
     text = _section(_study(tmp_path))
-    assert "‡ first crossing: training ended there." in text
+    assert "‡ first crossing: the first evaluation that met the target." in text
     assert re.search(r"\d‡", text)
-    assert "ended at the first evaluation that met the target" in text
+    assert "cells have the time of the first evaluation that met the target" in text
+
+
+def test_arms_have_their_labels_and_one_sentence_says_what_they_were_recorded_as(tmp_path: Path) -> None:
+    text = _section(_study(tmp_path, arms=("ddp", "ring-int8", "single"), statuses={("ring-int8", 2): ("failed", "")}))
+    assert "int8 (recorded as ring-int8)" in text and text.count("ring-int8") == 1
+    assert len(re.findall(r"^\| int8 \|", text, re.MULTILINE)) >= 3, "times, speed-ups and final accuracy"
+    macros = _section(tmp_path, "latex").partition(r"\section")[0]
+    assert "RingIntEight" in macros, "what names a number does not change with the arms beside it"
 
 
 def test_one_seed_is_a_threat_and_gives_no_interval(tmp_path: Path) -> None:
