@@ -21,6 +21,7 @@ from bwbench.results.analysis.caveats import composed_error, composed_note, mixe
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import PLANNED, UNFINISHED, cell_row, is_composed, is_virtual, state_of
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
+from bwbench.results.analysis.replicas_apart import replicas_apart_note
 from bwbench.results.analysis.spent import spent
 
 Entry: TypeAlias = dict[str, Any]  # of --json
@@ -75,6 +76,7 @@ class _Overview:
         self._provenances: set[tuple[str, str, str]] = set()
         self._num_composed, self._num_virtual = 0, 0
         self._bound: list[Entry] = []
+        self._replicas: list[Entry] = []  # what is said of them, of each cell that is done
         self._any_crossed = False
         self._errors: list[float] = []
 
@@ -93,6 +95,7 @@ class _Overview:
                 self._errors.append(entry["composed_error"])
             if entry["status"] == "done":
                 self._provenances.add(provenance_of(cell))
+                self._replicas.append({name: entry[name] for name in ("arm", "replicas_apart")})
                 self._bound.append({name: entry[name] for name in ("own_step_s", "host_bound", "slowest_step_s")})
             yield cell, entry
 
@@ -103,7 +106,8 @@ class _Overview:
         crossed = RECORDED_NOTE if self._any_crossed else None
         bound = host_bound_note(self._bound)
         virtual = virtual_in_words(self._num_virtual, self.counts["done"])
-        return [note for note in (crossed, composed, bound, mixed_note(self._provenances), virtual) if note]
+        apart = replicas_apart_note(self._replicas)
+        return [note for note in (apart, crossed, composed, bound, mixed_note(self._provenances), virtual) if note]
 
 
 def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -> Entry:
@@ -131,6 +135,7 @@ def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -
     entry["virtual"] = entry["status"] == "done" and is_virtual(folder)
     about = cell_row(folder) | own.row(folder)
     entry |= {name: about[name] for name in _HOW_FAR_TO_TRUST}
+    entry["replicas_apart"] = about["replicas_apart"]
     running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
     if running is not None:
         entry |= {"status": "running", "reason": _in_words(running)}
@@ -152,6 +157,7 @@ def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
     named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": UNREADABLE}
     empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
     empty |= {"composed": False, "composed_error": None, "virtual": False, **dict.fromkeys(_HOW_FAR_TO_TRUST)}
+    empty["replicas_apart"] = False
     return {**named, **empty, "reason": str(problem), "folder": str(folder.path), "running": None}
 
 

@@ -39,6 +39,8 @@ class CellRecord(Versioned):
         role, kinship: what the arm is in a comparison, and which arms compute the same mean; None where it was not
             recorded.
         topology: who averages with whom; None where nobody does, absent where it was not recorded.
+        replicas_equal: when all nodes hold the same bits, as the method declares: ``after every step``, ``after a
+            round``, ``never``; None where it was not recorded.
         config: the resolved configuration, read leniently: an analysis must not need the plugins that were configured.
     """
 
@@ -51,6 +53,7 @@ class CellRecord(Versioned):
     role: Text | None = None
     kinship: Text | None = None
     topology: CellTopology | None = None
+    replicas_equal: Text | None = None
     config: JsonObject
 
     @field_validator("config")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arm_labels import unlike_arms_note
+from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
 from bwbench.results.analysis.caveats import (
     COMPOSED_MARK,
     composed_errors,
@@ -16,10 +16,11 @@ from bwbench.results.analysis.caveats import (
 )
 from bwbench.results.analysis.cells import is_composed
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, host_bound_note
+from bwbench.results.analysis.replicas_apart import replicas_apart_note
 
 
 def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, marked: bool = True) -> list[str]:
-    """What is composed and how far that is off, what the machine bounds, in what arms differ, and what is mixed.
+    """What is broken or composed and how far that is off, what the machine bounds, in what arms differ, what is mixed.
 
     Args:
         done: cells that are done.
@@ -33,5 +34,6 @@ def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, m
         composed = f"{COMPOSED_MARK} {composed}"
     if marked and bound:
         bound = f"{HOST_BOUND_MARK} {bound}"
-    notes = (composed, bound, unlike_arms_note(done), provenance_note(done), unlike_hosts_note(done))
+    apart = replicas_apart_note(rows, arm_labels(folder.cell for folder in done))
+    notes = (apart, composed, bound, unlike_arms_note(done), provenance_note(done), unlike_hosts_note(done))
     return [note for note in notes if note]

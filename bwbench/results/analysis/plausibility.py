@@ -16,7 +16,8 @@ from bwbench.base.step_time import SteadyStepTime, recorded_step_times
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary
-from bwbench.results.analysis.cells import dilation_of, setting_of
+from bwbench.results.analysis.cells import cell_row, dilation_of, setting_of
+from bwbench.results.analysis.replicas_apart import PROMISE
 from bwbench.results.analysis.targets import meets_all, targets_of
 from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise
 
@@ -51,6 +52,7 @@ def doubts(cell: CellFolder, events: EventsByRank) -> list[str]:
         *(f"{name} is {value:g}, below 0" for name, value in _numbers(status, _NEVER_NEGATIVE) if value < 0),
         *(_against_events(cell, status, events) if events else ()),
         *_of_the_ranks(cell, status, events),
+        *_of_the_replicas(cell),
         *_of_the_curve(status, curve, cell.cell.config),
         *_of_the_samples(status, curve, cell.cell.config),
         *_of_the_clock(status, cell),
@@ -99,6 +101,12 @@ def _of_the_ranks(cell: CellFolder, status: Status, events: EventsByRank) -> Ite
             elif isinstance(event, Evaluation) and clock_s > OF_CLOCKS * event.clock_s:
                 yield f"rank {rank} is evaluated at {event.clock_s:.6g}, its last step before ended at {clock_s:.6g}"
                 break
+
+
+def _of_the_replicas(cell: CellFolder) -> Iterator[str]:
+    """Whether all nodes ended alike, where the method promises it."""
+    if cell_row(cell)["replicas_apart"]:
+        yield f"replicas_identical is false, and its method promises {PROMISE}: each node trained a model of its own"
 
 
 def _said(value: float | None) -> str:

@@ -24,6 +24,7 @@ from bwbench.results.analysis.difference import Difference, difference_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio
+from bwbench.results.analysis.replicas_apart import replicas_apart_note
 from bwbench.results.analysis.results import Results, arrivals_by_seed
 from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, estimate, log_interval, number
 from bwbench.results.figures.captions import digits, target_words
@@ -71,6 +72,8 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
     legend = phrase("95 % interval below it. ", repeats, _legend(found, "".join(marks.values())))
     yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
+    if (apart := replicas_apart_note(cells, group.labels)) is not None:
+        yield Paragraph(phrase(apart))
     if sentences := list(_answers(group, key)):
         yield Bullets(sentences)
 
