@@ -276,7 +276,8 @@ class Environment(Versioned, _OfHost):
         host, boot_id, kernel, machine, cpu, cores, memory_bytes: of the machine; load_1min: at the start.
         python, bwbench, packages: versions.
         git: None outside a checkout.
-        source_sha256: of the package's Python files; plugins_sha256: of each plugin file.
+        source_sha256: of the package's Python files; plugins_sha256: of each plugin file, by its path, and of each
+            installed package that has a component of the cell, by its name.
         root: whether it ran as root.
         tcp: of one of several hosts, its TCP settings.
         hosts: one a rank; None on one machine.
