@@ -30,7 +30,8 @@ _RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "tes
 _HOW_FAR_TO_TRUST = ("timing_runs", "between_share", "step_time_s", "slowest_step_s", "own_step_s", "host_bound")
 _MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
 RECORDED_NOTE = (  # of lists of what status.json says
-    f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; `bwbench compare` looks at the curve"
+    f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; of runs that went on behind it "
+    "(stop: limit) `bwbench compare` looks at the curve, and may count one as not arrived"
 )
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 _KINDS = {"whole": "whole runs", "convergence": "convergence", "timing": "timing", "tuning": "tuning"}
