@@ -24,6 +24,7 @@ RATES = (1.0, 0.5, 2.0)  # learning rates of the steps in which a residual is lo
 BIAS_TOLERANCE = 0.02  # of the length of the tensor; ternary rounding comes to 0.3 % (one standard deviation)
 LEAST_COSINE = 0.02  # between what was sent and what arrived; vectors that know nothing of one another have some 0.007
 _RANK, _OTHER_RANK, _BUCKET = 0, 1, 3  # of the codecs that are tried
+_ROUNDS = 3  # of averaging
 _NAMED = 3  # tensors that a sentence names; of more it says how many
 _TIMEOUT_S = 60.0
 
@@ -308,16 +309,15 @@ def _of_mean(make_codec: MakeBareCodec) -> Iterator[str]:
 
 def _of_averaging(make_codec: MakeBareCodec) -> Iterator[str]:
     """What a codec whose messages are averaged makes of them, on two ranks at the same time, over three steps."""
-    if not make_codec().linear:
+    alone = _prepared(make_codec, NUM_ELEMENTS)
+    if not isinstance(alone, AbstractLinearCodec):
         return
     given = [_normal(seed) for seed in (1, 2)]
     ranks = _TwoRanks()
     with ThreadPoolExecutor(len(given)) as pool:
         jobs = [pool.submit(ranks.average, make_codec, rank, x) for rank, x in enumerate(given)]
         one, other = (job.result() for job in jobs)
-    lengths = _prepared(make_codec, NUM_ELEMENTS)
-    assert isinstance(lengths, AbstractLinearCodec)
-    if ranks.lengths[0][: len(ranks.lengths[0]) // 3] != lengths.message_elements(NUM_ELEMENTS):
+    if ranks.lengths[0] != _ROUNDS * alone.message_elements(NUM_ELEMENTS):
         yield "average_message is given vectors of other lengths than message_elements says"
     if any(not _same(*pair) for pair in zip(one, other, strict=True)):
         yield (
@@ -340,8 +340,8 @@ class _TwoRanks:
         """The means of three steps, on one rank."""
         try:
             codec = _prepared(make_codec, x.numel(), rank)
-            assert isinstance(codec, AbstractLinearCodec), "linear codecs are AbstractLinearCodec"
-            return [codec.average(x, self._between(rank))[0].clone() for _ in range(3)]
+            assert isinstance(codec, AbstractLinearCodec)
+            return [codec.average(x, self._between(rank))[0].clone() for _ in range(_ROUNDS)]
         except BaseException:
             self._both.abort()  # the other one waits for nobody
             raise
