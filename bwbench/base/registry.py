@@ -100,7 +100,7 @@ class Registry:
 
 
 def _summary_of(point: EntryPoint) -> str:
-    """What its package says of itself (``description`` in pyproject.toml), and who that is; the class is not imported."""
+    """What its package says of itself (``description`` in pyproject.toml), and who that is; imports no class."""
     if point.dist is None:
         return f"from {point.value}"
     said = point.dist.metadata["Summary"] if "Summary" in point.dist.metadata else ""

@@ -10,7 +10,7 @@ from bwbench.network.link import Link
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES, FullFrame
 from bwbench.network.link.node_link import path_between
 
-GLOO_HEADER_BYTES = 48  # before each message, and twice beside it, in frames of their own: sender and receiver are ready
+GLOO_HEADER_BYTES = 48  # before each message; and twice in a frame of its own, since both sides say that they are ready
 SEGMENTS_PER_ACK = 2  # TCP delays acknowledgements to one in two full segments
 
 
@@ -31,8 +31,8 @@ class Traffic:
         serial_bytes: those bytes of the busiest rank that cannot overlap with its own other direction, because it must
             have received them before it sends them on, e.g. the last bucket of a parameter server. 0 where every rank
             sends and receives at the same time all along, as in a ring.
-        messages: that carry the payload, sent by all ranks together: each costs headers of its own. 0 where a method does
-            not say.
+        messages: that carry the payload, sent by all ranks together: each costs headers of its own. 0 where a method
+            does not say.
         in_background: sent while the nodes compute, over whole steps: it lengthens a step only where it takes longer.
     """
 

@@ -82,7 +82,7 @@ PART_COLORS = {
 }
 
 
-_BESIDE: ContextVar[Mapping[str, ArmStyle]] = ContextVar("_BESIDE", default={})  # of the arms that are drawn together
+_BESIDE: ContextVar[Mapping[str, ArmStyle] | None] = ContextVar("_BESIDE", default=None)  # arms that are drawn together
 
 
 def arm_style(arm: str, role: str) -> ArmStyle:
@@ -91,7 +91,7 @@ def arm_style(arm: str, role: str) -> ArmStyle:
     References and headrooms are drawn by their role, whatever their name. Inside ``told_apart`` an arm whose colour and
     marker another one beside it has gets others.
     """
-    return _BESIDE.get().get(arm) or _own_style(arm, role)
+    return (_BESIDE.get() or {}).get(arm) or _own_style(arm, role)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def by_file(tmp_path: Path) -> tuple[CellConfig, Path]:
 def by_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CellConfig, Path]:
     """A cell with a codec of another package, as if that were installed, and its module."""
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "bwbench_packed", raising=False)  # of another test's folder
     about = tmp_path / "bwbench_packed-0.1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: bwbench-packed\nVersion: 0.1.0\nSummary: as it is\n")
