@@ -22,6 +22,7 @@ from bwbench.results.analysis.caveats import composed_error, composed_note, mixe
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import PLANNED, RUNNING, UNFINISHED, cell_row, is_composed, is_virtual, state_of
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
+from bwbench.results.analysis.replicas_apart import replicas_apart_note
 from bwbench.results.analysis.spent import spent
 
 Entry: TypeAlias = dict[str, Any]  # of --json
@@ -34,7 +35,7 @@ _OF_NOTES = ("arm", "own_step_s", "host_bound", "slowest_step_s", "arrived_alone
 _MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
 RECORDED_NOTE = (  # of lists of what status.json says
     f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; of runs that went on behind it "
-    "(stop: limit) `bwbench compare` looks at the curve"
+    "(stop: limit) `bwbench compare` looks at the curve, and may count one as not arrived"
 )
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 _KINDS = {"whole": "whole runs", "convergence": "convergence", "timing": "timing", "tuning": "tuning"}
@@ -106,9 +107,12 @@ class _Overview:
         """What must be said of the cells that were taken."""
         composed = composed_note(self._num_composed, self.counts["done"], self._errors)
         crossed = RECORDED_NOTE if self._any_crossed else None
-        alone, bound = arrived_alone_note(self._done), host_bound_note(self._done)
+        apart, alone = replicas_apart_note(self._done), arrived_alone_note(self._done)
+        bound = host_bound_note(self._done)
         virtual = virtual_in_words(self._num_virtual, self.counts["done"])
-        return [note for note in (crossed, alone, composed, bound, mixed_note(self._provenances), virtual) if note]
+        return [
+            note for note in (apart, crossed, alone, composed, bound, mixed_note(self._provenances), virtual) if note
+        ]
 
 
 def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -> Entry:
@@ -136,6 +140,7 @@ def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -
     entry["virtual"] = entry["status"] == "done" and is_virtual(folder)
     about = cell_row(folder) | own.row(folder)
     entry |= {name: about[name] for name in _HOW_FAR_TO_TRUST}
+    entry["replicas_apart"] = about["replicas_apart"]
     running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
     if running is not None:
         entry |= {"status": RUNNING, "reason": _in_words(running)}
@@ -157,6 +162,7 @@ def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
     named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": UNREADABLE}
     empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
     empty |= {"composed": False, "composed_error": None, "virtual": False, **dict.fromkeys(_HOW_FAR_TO_TRUST)}
+    empty["replicas_apart"] = False
     return {**named, **empty, "reason": str(problem), "folder": str(folder.path), "running": None}
 
 

@@ -29,6 +29,7 @@ from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT
 from bwbench.results.analysis.caveats import ComposedError, composed_error
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
 from bwbench.results.analysis.cells import cell_row, describe_link, is_virtual, setting_of, state_of
+from bwbench.results.analysis.replicas_apart import PROMISE
 from bwbench.results.analysis.trial import PART_NAMES, digest_of
 
 _INDENT = "  "
@@ -196,6 +197,8 @@ def _outcome(record: Shown) -> Iterator[str]:
     )
     if status.replicas_identical is not None:
         yield f"replicas         {'bit-equal at the end' if status.replicas_identical else 'differ at the end'}"
+        if cell_row(record.folder)["replicas_apart"]:
+            yield f"                 and the method promises {PROMISE}: no time of it counts"
 
 
 def _configuration(config: JsonObject) -> Iterator[str]:

@@ -282,7 +282,8 @@ def take(folder: Path, *, published: bool = False) -> Taken:
 
 
 def find_cell(name: str, results: Path) -> Path:
-    """Folder of the cell that ``name`` means: a path, or an id (or its start) or slug below ``results``.
+    """Folder of the cell that ``name`` means: a path, whose id may be left out, or an id (or its start) or slug below
+    ``results``.
 
     An own run of that name stands before published ones. Raises ConfigError where there is none, or more than one.
     """
@@ -296,6 +297,8 @@ def find_cell(name: str, results: Path) -> Path:
 
     if (found := cell_at(path)).is_packed:
         return found.path
+    if path.parent != Path() and path.parent.is_dir():  # a slug in a folder that was named, without its id
+        results, name = path.parent, path.name
     if not results.is_dir():
         raise ConfigError(f"{name!r} is no cell's folder, and there is no folder {results}; name one with --results")
     near = _called(name, iter_cells(results))

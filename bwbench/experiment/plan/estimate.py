@@ -25,7 +25,7 @@ from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.slowest_node import mean_step_s
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.phases import WARM_UP_STEPS, first_exchange
-from bwbench.methods.traffic import Traffic, ack_per_payload, transfer_time_s
+from bwbench.methods.traffic import Traffic, ack_per_payload, transfer_time_s, wire_bytes
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
 
@@ -136,7 +136,8 @@ class CellEstimate:
         num_parameters: of the model.
         payload_bytes_per_step: sent by all ranks together.
         payload_bytes_per_rank: sent by the rank that sends most.
-        wire_bytes_per_step: frames with payload, headers included, all ranks together; without acknowledgements.
+        wire_bytes_per_step: frames, with headers and what gloo sends beside each message, all ranks together; without
+            acknowledgements.
         ack_bytes_per_step: acknowledgements.
         compute_s: computing of one step, padding included; ``unpadded_s`` without, ``padded_to_s`` what is declared: of
             the node that is waited for, on average.
@@ -224,7 +225,7 @@ def estimate(
         num_parameters=description.num_parameters,
         payload_bytes_per_step=traffic.total_bytes,
         payload_bytes_per_rank=max(traffic.payload_bytes_per_rank, default=0.0),
-        wire_bytes_per_step=traffic.total_bytes * config.link.full_frame.wire_per_payload,
+        wire_bytes_per_step=wire_bytes(traffic, config.link.full_frame),
         ack_bytes_per_step=traffic.total_bytes * ack_per_payload(config.link.full_frame),
         compute_s=compute_s,
         unpadded_s=unpadded_s,

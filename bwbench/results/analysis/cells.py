@@ -26,6 +26,7 @@ from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CellRecord, Status
 from bwbench.results.analysis.arrived_alone import arrived_alone
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
+from bwbench.results.analysis.replicas_apart import replicas_apart
 from bwbench.results.analysis.targets import target_of
 from bwbench.results.analysis.timing_variance import log_error
 
@@ -203,6 +204,7 @@ def _row_of(folder: CellFolder) -> Row:
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
     row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}
+    row["replicas_apart"] = replicas_apart(row, cell.replicas_equal)
     row |= vars(arrival_of_cell(folder))
     row["arrived_alone"] = arrived_alone(row)
     if folder.asked_target is not None:

@@ -39,6 +39,7 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
         row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
         row["test_metric_at_arrival"] = about["test_metric_at_arrival"]
         row |= {key: about[key] for key in _OF_ITS_TIME}
+        row["replicas_apart"] = about["replicas_apart"]
         row |= _achieved(folder.link or LinkRecord())
         environment = folder.environment or Environment()
         row |= {"host": host_of(environment) or None, "commit": commit_of(environment) or None}

@@ -17,10 +17,11 @@ from bwbench.results.analysis.caveats import (
 )
 from bwbench.results.analysis.cells import is_composed
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, host_bound_note
+from bwbench.results.analysis.replicas_apart import replicas_apart_note
 
 
 def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, marked: bool = True) -> list[str]:
-    """What arrived alone, what is composed and how far off, what the machine bounds, in what arms differ or are mixed.
+    """What is broken, arrived alone, is composed and how far off, what the machine bounds, in what arms differ or are mixed.
 
     Args:
         done: cells that are done.
@@ -29,11 +30,12 @@ def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, m
     """
     num_composed = sum(map(is_composed, done))
     composed = composed_note(num_composed, len(done), [one.error for one in composed_errors(done)])
-    alone = arrived_alone_note(rows, arm_labels(folder.cell for folder in done))
+    labels = arm_labels(folder.cell for folder in done)
+    apart, alone = replicas_apart_note(rows, labels), arrived_alone_note(rows, labels)
     bound = host_bound_note(rows)
     if marked and composed and num_composed:
         composed = f"{COMPOSED_MARK} {composed}"
     if marked and bound:
         bound = f"{HOST_BOUND_MARK} {bound}"
-    notes = (alone, composed, bound, unlike_arms_note(done), provenance_note(done), unlike_hosts_note(done))
+    notes = (apart, alone, composed, bound, unlike_arms_note(done), provenance_note(done), unlike_hosts_note(done))
     return [note for note in notes if note]

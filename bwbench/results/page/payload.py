@@ -41,7 +41,7 @@ from bwbench.results.analysis.results import Reader
 from bwbench.results.analysis.statistics import number
 from bwbench.results.analysis.targets import budget_of
 from bwbench.results.analysis.trial import DEFAULT_METRICS, PART_NAMES
-from bwbench.results.figures.style import PART_COLORS, arm_style
+from bwbench.results.figures.style import PART_COLORS, arm_style, told_apart
 
 Facts: TypeAlias = dict[str, object]  # for JSON
 
@@ -108,12 +108,14 @@ def build_payload(
     for index, experiment in enumerate(experiments):
         members = [folder for folder in ordered if folder.cell.experiment == experiment]
         groups += [_group(group, index, labels, numbers, metrics, own) for group in group_cells(members, COMPARES)]
+    with told_apart(roles):  # pictures tell the arms of one group apart, the page those of all
+        looks = {arm: arm_look(arm, roles[arm]) for arm in arms}
     return {
         "schema": PAYLOAD_SCHEMA,
         "title": title,
         "newest": time.strftime("%Y-%m-%d", time.gmtime(max(recorded))) if recorded else None,
         "experiments": experiments,
-        "arms": [{"name": arm, "label": labels[arm], "role": roles[arm], **arm_look(arm, roles[arm])} for arm in arms],
+        "arms": [{"name": arm, "label": labels[arm], "role": roles[arm], **looks[arm]} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
         "part_colors": [PART_COLORS[part] for part in PARTS],  # in both themes: they are areas
         "groups": groups,

@@ -25,6 +25,7 @@ from bwbench.results.analysis.difference import Difference, difference_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio
+from bwbench.results.analysis.replicas_apart import replicas_apart_note
 from bwbench.results.analysis.results import Results, arrivals_by_seed
 from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, estimate, log_interval, number
 from bwbench.results.figures.captions import digits, target_words
@@ -72,8 +73,9 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
     legend = phrase("95 % interval below it. ", repeats, _legend(found, "".join(marks.values())))
     yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
-    if (alone := arrived_alone_note(cells)) is not None:
-        yield Paragraph(phrase(alone))
+    for note in (replicas_apart_note(cells, group.labels), arrived_alone_note(cells, group.labels)):
+        if note is not None:
+            yield Paragraph(phrase(note))
     if sentences := list(_answers(group, key)):
         yield Bullets(sentences)
 

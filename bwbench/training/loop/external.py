@@ -29,6 +29,7 @@ from bwbench.base.interruption import handle
 from bwbench.base.plain_data import Json
 from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.plugin_sources import sources_of
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
 from bwbench.records.schema import ComparedClock, Environment, JsonObject, parse_content
@@ -185,7 +186,7 @@ class ExternalRun:
             address=own.address if own else "",
             interface=own.name if own else "",
             cell=cell.id,
-            environment=capture_environment(cell.config.plugins).model_copy(update={"tcp": tcp_settings()}),
+            environment=capture_environment(sources_of(cell.config)).model_copy(update={"tcp": tcp_settings()}),
         )
         hosts = [HostFacts.from_json(text) for text in _exchange(groups, "facts", facts.to_json())]
         groups.control.barrier()  # the store may end with rank 0, and every rank has to know what differs

@@ -128,6 +128,10 @@ def test_a_cell_is_found_by_path_id_and_slug(results: Path) -> None:
     for name in (str(folder), str(folder / "cell.json"), cell_id, cell_id[:7], folder.name, "ring-cnn-10mbps-r0"):
         assert find_cell(name, results) == folder
     assert find_cell(str(folder), results / "nowhere") == folder
+    for name in ("ring-cnn-10mbps-r0", cell_id):
+        assert find_cell(str(folder.parent / name), results / "nowhere") == folder, "a slug in its folder needs no id"
+    with pytest.raises(ConfigError, match=r"no cell 'ring-cnn-10mbps-r9' below .*wifi"):
+        find_cell(str(folder.parent / "ring-cnn-10mbps-r9"), results)
 
 
 @pytest.mark.parametrize(
