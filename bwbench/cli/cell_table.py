@@ -31,7 +31,7 @@ _RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "tes
 _HOW_FAR_TO_TRUST = (
     "timing_runs", "between_share", "step_time_s", "slowest_step_s", "own_step_s", "host_bound", "arrived_alone",
 )  # fmt: skip
-_OF_NOTES = ("arm", "own_step_s", "host_bound", "slowest_step_s", "arrived_alone")
+_OF_NOTES = ("arm", "own_step_s", "host_bound", "slowest_step_s", "arrived_alone", "replicas_apart")
 _MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
 RECORDED_NOTE = (  # of lists of what status.json says
     f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; of runs that went on behind it "
@@ -110,9 +110,8 @@ class _Overview:
         apart, alone = replicas_apart_note(self._done), arrived_alone_note(self._done)
         bound = host_bound_note(self._done)
         virtual = virtual_in_words(self._num_virtual, self.counts["done"])
-        return [
-            note for note in (apart, crossed, alone, composed, bound, mixed_note(self._provenances), virtual) if note
-        ]
+        mixed = mixed_note(self._provenances)
+        return [note for note in (apart, crossed, alone, composed, bound, mixed, virtual) if note]
 
 
 def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -> Entry:

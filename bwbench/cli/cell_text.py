@@ -11,6 +11,7 @@ from bwbench.base.plain_data import mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
+from bwbench.network.link import Link
 from bwbench.records import CellFolder, cell_at
 from bwbench.records.cell_identity import DEFAULTS
 from bwbench.records.schema import (
@@ -18,6 +19,7 @@ from bwbench.records.schema import (
     CurvePoint,
     Emulator,
     End,
+    Environment,
     JsonObject,
     LedgerSummary,
     LinkRecord,
@@ -34,6 +36,7 @@ from bwbench.results.analysis.trial import PART_NAMES, digest_of
 
 _INDENT = "  "
 _EVALUATIONS = 12  # the last ones; --json has all
+_UNSHAPED = Link.model_validate("unshaped").model_dump(mode="json", by_alias=True)
 _NO_TIMES = "virtual nodes share one process: their times say nothing"
 
 
@@ -101,9 +104,9 @@ def cell_text(record: Shown) -> Iterator[str]:
     sections = (
         ("outcome", _outcome(record)),
         ("configuration", _configuration(folder.cell.config)),
-        ("link", _link(folder.link)),
+        ("link", _link(folder.link, folder.environment)),
         ("time of a step", [_NO_TIMES] if is_virtual(folder) else _ledger(record.ledger)),
-        ("bytes", _bytes(folder.status, folder.link)),
+        ("bytes", _bytes(folder.status, folder.link, folder.environment)),
         ("environment", _aligned(_part(content["environment"])) or ["nothing recorded"]),
         ("evaluations on the validation split", _evaluations(record.curve)),
     )
@@ -217,13 +220,14 @@ def _aligned(content: Mapping[str, object]) -> list[str]:
     return [f"{key:<{width}}  {_inline(value)}" for key, value in content.items()]
 
 
-def _link(link: LinkRecord | None) -> Iterator[str]:
+def _link(link: LinkRecord | None, environment: Environment | None) -> Iterator[str]:
     """What tells whether it was the link that was asked for; --json has every field."""
     if link is None:
         yield "nothing recorded"
         return
     reason = f" ({link.backend_reason})" if link.backend_reason else ""
-    yield f"asked     {describe_link(link.requested) if link.requested is not None else '-'}"
+    asked = "-" if link.requested is None else describe_link(link.requested)
+    yield f"asked     {'nothing (link: unshaped)' if link.requested == _UNSHAPED else asked}"
     if link.dilation is not None:
         text = f"made {link.dilation:g} times as slow; what was applied and measured is in the machine's time"
         yield f"dilated   {text}"
@@ -238,7 +242,9 @@ def _link(link: LinkRecord | None) -> Iterator[str]:
         if measured is not None:
             yield f"measured {when}: {measured.verdict} {'; '.join(measured.reasons)}".rstrip()
             yield from _pairs(measured.pairs)
-    if found := ", ".join(_emulator(link.emulator)):
+    if environment is not None and environment.hosts is not None:
+        yield f"sends by  {'; '.join(_interfaces(environment))}"
+    elif found := ", ".join(_emulator(link.emulator)):
         yield f"emulator  {found}"
 
 
@@ -289,6 +295,13 @@ def _emulator(emulator: Emulator) -> Iterator[str]:
         yield "it had died by the end"
 
 
+def _interfaces(environment: Environment) -> Iterator[str]:
+    """Across several hosts: each interface, and whose it is."""
+    for (address, name), ranks in environment.ranks_by_interface.items():
+        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+        yield f"{name} at {address} ({who})" if name else f"none ({who})"
+
+
 def _pairs(pairs: Sequence[MeasuredPair]) -> Iterator[str]:
     columns = ("from", "to", "asked goodput", "achieved", "asked RTT", "achieved RTT", "asked loss", "achieved loss")
     rows = []
@@ -330,7 +343,7 @@ def _ledger(ledger: LedgerSummary | None) -> Iterator[str]:
         yield f"waiting is not split into peers and link: {ledger.peers_reason}"
 
 
-def _bytes(status: Status | None, link: LinkRecord | None) -> Iterator[str]:
+def _bytes(status: Status | None, link: LinkRecord | None, environment: Environment | None) -> Iterator[str]:
     if status is not None and status.payload_bytes is not None:
         each = f", {size(status.payload_bytes / status.steps)} a step" if status.steps else ""
         until = f", {size(status.payload_bytes_to_target)} to target" if status.payload_bytes_to_target else ""
@@ -340,7 +353,10 @@ def _bytes(status: Status | None, link: LinkRecord | None) -> Iterator[str]:
         each = f", {size(wire.per_step_bytes)} a step" if wire.per_step_bytes is not None else ""
         ratio = f"; {wire.ratio:.3f} of the payload" if wire.ratio is not None else ""
         sent = wire.bytes - (wire.ack_bytes or 0)
-        yield f"wire     {size(sent)}{each}{ratio}; acknowledgements apart: {size(wire.ack_bytes)}"
+        apart = f"; acknowledgements apart: {size(wire.ack_bytes)}" if wire.ack_bytes is not None else ""
+        yield f"wire     {size(sent)}{each}{ratio}{apart}"
+        if environment is not None and any(len(ranks) > 1 for ranks in environment.ranks_by_interface.values()):
+            yield "         what ranks of one host say to one another leaves by no interface, and is not in it"
 
 
 def _evaluations(points: Sequence[CurvePoint]) -> Iterator[str]:

@@ -307,6 +307,14 @@ class Environment(Versioned, _OfHost):
     others: Others | None = None
     virtual: Flag = False
 
+    @property
+    def ranks_by_interface(self) -> dict[tuple[str, str], list[int]]:
+        """Across several hosts: which ranks send by an interface, by its address and its name; empty on one machine."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for rank, host in enumerate(self.hosts or ()):
+            found.setdefault((host.address or "", host.interface or ""), []).append(rank)
+        return found
+
 
 def _all_parts(times_s: dict[str, float]) -> dict[str, float]:
     if missing := [part for part in PARTS if part not in times_s]:

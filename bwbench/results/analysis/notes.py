@@ -21,7 +21,7 @@ from bwbench.results.analysis.replicas_apart import replicas_apart_note
 
 
 def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, marked: bool = True) -> list[str]:
-    """What is broken, arrived alone, is composed and how far off, what the machine bounds, in what arms differ or are mixed.
+    """What is broken, arrived alone, composed and how far off, bound by the machine, unlike between arms, or mixed.
 
     Args:
         done: cells that are done.
