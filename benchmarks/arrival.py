@@ -263,9 +263,8 @@ def main() -> int:
         print(f"{row['arm']:<42} first / fit {row['first_over_fit']:.3f} ({ends}), {row['seeds']} seeds")
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(
-            json.dumps({"shapes": shapes, "tested": tested, "coverage": coverage, "records": records}, indent=1) + "\n"
-        )
+        parts = {"shapes": shapes, "tested": tested, "coverage": coverage, "stopped": stopped, "records": records}
+        options.json.write_text(json.dumps(parts, indent=1) + "\n")
     return 0
 
 

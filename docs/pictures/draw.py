@@ -11,10 +11,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import arrival_rules
+import honesty_comparison
 import honesty_page
 import statistics_page
 
-PICTURES = {**statistics_page.PICTURES, **honesty_page.PICTURES}
+PAGES = (statistics_page, arrival_rules, honesty_page, honesty_comparison)
+PICTURES = {name: picture for page in PAGES for name, picture in page.PICTURES.items()}
 
 
 def draw(folder: Path) -> list[Path]:

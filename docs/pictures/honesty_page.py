@@ -1,4 +1,5 @@
-"""The pictures of docs/measuring-honestly.md. Measured numbers are those of that page, of links.md and of records."""
+"""The pictures of docs/measuring-honestly.md on link, clock and bytes. Measured numbers are those of links.md and of
+records."""
 
 from __future__ import annotations
 
@@ -6,21 +7,14 @@ import json
 import math
 import random
 import statistics
-from pathlib import Path
 
 from canvas import BLUE, FAINT, GREEN, GREY, INK, PALE, PALE_RED, RED, WHITE, Canvas, Scale
-from statistics_page import repeats
+from statistics_page import RECORDS
 
-from bwbench.results.analysis.best_set import best_set
-from bwbench.results.analysis.crossover import BELOW, Measured, find_crossovers
-from bwbench.results.analysis.host_bound import TOLERANCE
-from bwbench.results.analysis.ratio import ratio_of
-from bwbench.results.analysis.statistics import geometric_interval
 from bwbench.results.analysis.student import student_t
-from bwbench.running.tuning.trainings import vertex_of
 
-RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
 LINK_TOLERANCE = 0.05  # of a rate, docs/measuring-honestly.md
+TUNING_SEEDS = 1000  # and those above it: no results
 
 
 def believed_link() -> Canvas:
@@ -54,10 +48,10 @@ def super_packets() -> Canvas:
 
 
 def queue_length() -> Canvas:
-    """Goodput of a ring of TCP by queue, 4 nodes at 100 Mbit/s and 5 ms (docs/links.md)."""
+    """Goodput of a ring of TCP by queue, 8 nodes, cubic, 100 Mbit/s, round trip of 5 ms (docs/links.md)."""
     canvas, share = Canvas(), Scale(0, 1, 20, 560)
     canvas.line([(share(1), 20), (share(1), 225)], FAINT, 2, dashed=True)
-    for top, value, words, color in ((48, 0.98, "a queue of 50 ms", BLUE), (150, 0.71, "of 5 ms, one round trip", RED)):
+    for top, value, words, color in ((48, 0.99, "a queue of 50 ms", BLUE), (150, 0.74, "of 5 ms, one round trip", RED)):
         canvas.label(20, top - 10, words, color, bold=True)
         canvas.box(20, top, share(value) - 20, 46, color)
         canvas.label(share(value) + (8 if color == RED else 30), top + 30, f"{100 * value:.0f} %", color, bold=True)
@@ -99,6 +93,27 @@ def medium() -> Canvas:
     canvas.arrow((392, 86), (465, 126), RED, 4)
     canvas.arrow((505, 126), (578, 86), RED, 4)
     canvas.label(485, 250, "each frame crosses it twice", RED, "middle")
+    return canvas
+
+
+def latency() -> Canvas:
+    """A frame there and one back, over time: what is asked for is one way, what tables show is both and the wire."""
+    canvas = Canvas()
+    for y, name in ((60, "node A"), (160, "node B")):
+        canvas.line([(90, y), (560, y)], FAINT, 1.5)
+        canvas.tick(80, y + 5, name, "end")
+    for left, top, foot in ((110, 60, 160), (312, 160, 60)):
+        canvas.area([(left, top), (left + 42, top), (left + 202, foot), (left + 160, foot)], PALE)
+        canvas.line([(left, top), (left + 42, top)], RED, 6)
+        canvas.arrow((left, top), (left + 160, foot), BLUE, 3)
+    canvas.label(312, 94, "latency: one way", BLUE, "middle", bold=True)
+    canvas.label(152, 40, "time on the wire", RED, "middle", bold=True)
+    for x, y in ((110, 60), (514, 60)):
+        canvas.line([(x, y), (x, 216)], INK, 1.5, dashed=True)
+    canvas.arrow((312, 208), (110, 208))
+    canvas.arrow((312, 208), (514, 208))
+    canvas.label(312, 238, "round trip, in tables", INK, "middle", bold=True)
+    canvas.tick(628, 65, "time", "end")
     return canvas
 
 
@@ -161,6 +176,25 @@ def step_time() -> Canvas:
     return canvas
 
 
+def slow_node() -> Canvas:
+    """A step of four nodes, of which one computes twice as long: where the others' time goes."""
+    canvas, time = Canvas(), Scale(0, 130, 80, 560)
+    for number, computing in enumerate((60, 60, 60, 120)):
+        top = 22 + 46 * number
+        canvas.tick(70, top + 22, f"node {number}", "end")
+        canvas.box(time(0), top, time(computing) - time(0), 32, BLUE)
+        if computing < 120:
+            canvas.box(time(computing), top, time(120) - time(computing), 32, RED)
+        canvas.box(time(120), top, time(130) - time(120), 32, GREY)
+    canvas.label(time(30), 44, "computing", WHITE, "middle", bold=True)
+    canvas.label(time(90), 44, "waiting for peers", WHITE, "middle", bold=True)
+    canvas.label(time(60), 182, "slow: waits for nobody", WHITE, "middle", bold=True)
+    canvas.label(570, 44, "the link", FAINT)
+    for at in (0, 60, 120):
+        canvas.tick(time(at), 230, f"{at} ms")
+    return canvas
+
+
 def hidden_waiting() -> Canvas:
     """A backward pass of DDP, and one without communication: what is between them."""
     canvas = Canvas()
@@ -207,203 +241,53 @@ def early_counter() -> Canvas:
     return canvas
 
 
-def bytes_and_accuracy() -> Canvas:
-    """Difference to fp32 at equal samples over bytes a step, ± sd (docs/algorithms/accuracy.md)."""
-    canvas, size, points = Canvas(), Scale(15, 2000, 70, 610, log=True), Scale(-2.3, 1.5, 215, 15)
-    canvas.level(points, 0, 70, 610, "0", FAINT)
-    canvas.level(points, -2, 70, 610, "−2")
-    for name, kilobytes, difference, deviation, color in (
-        ("fp32", 1242.1, 0.0, 0.0, INK), ("ring-fp16", 621.1, 0.29, 0.74, BLUE), ("bytegrad", 310.6, -0.04, 0.38, BLUE),
-        ("top-k: 1.3 points below", 31.4, -1.32, 0.65, RED),
-    ):  # fmt: skip
-        x, y = size(kilobytes), points(difference)
-        canvas.line([(x, points(difference - deviation)), (x, points(difference + deviation))], color, 4)
-        canvas.dot(x, y, color, 8)
-        if color == RED:
-            canvas.label(x + 14, y + 6, name, color, bold=True)
-        else:
-            above = points(difference + deviation) - 10 if deviation else y + 30
-            canvas.label(x, above, name, color, "middle", bold=True)
-    canvas.axis(size, 215, [(31.4, "31 kB"), (310.6, "311 kB"), (1242.1, "1242 kB")])
-    canvas.label(78, 30, "accuracy, to fp32", FAINT)
-    return canvas
-
-
-def tuning_seeds() -> Canvas:
-    """Samples to the target by learning rate: one seed's lowest, and a parabola through the means of three seeds."""
-    canvas, rng = Canvas(), random.Random(34)
-    rate, cost = Scale(0.00625, 0.4, 40, 590, log=True), Scale(-0.5, 1.7, 215, 10)
-    rates = [0.0125 * 2**n for n in range(5)]
-    seeds = {one: [0.30 * math.log2(one / 0.05) ** 2 + rng.gauss(0, 0.26) for _ in range(3)] for one in rates}
-    found = vertex_of({one: statistics.fmean(values) for one, values in seeds.items()})
-    assert found is not None
-    for one, values in seeds.items():
-        for number, value in enumerate(values):
-            canvas.dot(rate(one) + 13 * (number - 1), cost(value), RED if number == 0 else GREY, 7)
-        mean = cost(statistics.fmean(values))
-        canvas.line([(rate(one) - 22, mean), (rate(one) + 22, mean)], BLUE, 4)
-    lucky = min(rates, key=lambda one: seeds[one][0])
-    canvas.line([(rate(0.05), 20), (rate(0.05), 215)], GREEN, 3)
-    canvas.label(rate(0.05) + 10, 24, "truly best", GREEN, bold=True)
-    canvas.tick(634, 205, "fewer samples: better", "end")
-    canvas.arrow((rate(lucky), 250), (rate(lucky), 222), RED, 3)
-    canvas.arrow((rate(found[0]), 250), (rate(found[0]), 222), BLUE, 3)
-    canvas.label(rate(lucky) - 16, 250, "first seed's best", RED, "end", bold=True)
-    canvas.label(rate(found[0]) + 16, 250, "by the means of three", BLUE, bold=True)
-    return canvas
-
-
-def baselines() -> Canvas:
-    """Time over bandwidth of two methods between one node alone and a perfect network."""
-    canvas, rate, time = Canvas(), Scale(1, 100, 40, 610, log=True), Scale(8, 320, 215, 12, log=True)
-
-    def method(at: float, sent: float) -> float:
-        return 14 + sent / at
-
-    canvas.box(40, 12, rate(600 / (60 - 14)) - 40, 203, PALE_RED)
-    for sent, color in ((1500, GREY), (600, BLUE)):
-        steps = [1.0 * 100 ** (n / 60) for n in range(61)]
-        places = [(rate(at), time(method(at, sent))) for at in steps if method(at, sent) <= 320]
-        canvas.line(places, color, 4)
-    for value, words, color in ((60, "single: no network", RED), (11, "no-communication: a perfect one", GREEN)):
-        canvas.line([(40, time(value)), (610, time(value))], color, 3)
-        canvas.label(610, time(value) - 9, words, color, "end", bold=True)
-    canvas.label(rate(7.5), 32, "a slow competitor", FAINT)
-    canvas.label(50, 150, "better alone", RED)
-    canvas.label(rate(24), time(26), "a new method", BLUE, "end", bold=True)
-    canvas.line([(40, 215), (610, 215)], FAINT, 1.5)
-    canvas.tick(610, 237, "bandwidth", "end")
-    return canvas
-
-
-def interleaved() -> Canvas:
-    """A machine that is slow for a while: it meets one arm, or all."""
-    canvas, colors = Canvas(), {"A": BLUE, "B": GREEN, "C": RED}
-    canvas.box(404, 30, 196, 205, "#eeeeee")
-    canvas.label(502, 22, "the machine is slow", FAINT, "middle")
-    for top, words, order in (
-        (78, "one arm after the other: only C is slow", "AAAAABBBBBCCCCC"),
-        (172, "repeat by repeat, shuffled: all are", "BACCABABCBCACAB"),
-    ):
-        canvas.label(20, top - 10, words, bold=True)
-        for number, arm in enumerate(order):
-            canvas.box(20 + 39 * number, top, 35, 40, colors[arm])
-            canvas.tick(37.5 + 39 * number, top + 58, arm)
-    return canvas
-
-
-def outside() -> Canvas:
-    """Two measured ratios and a line beyond them."""
-    canvas, rate, scale = Canvas(), Scale(1, 200, 50, 610, log=True), Scale(0.3, 1.7, 215, 15, log=True)
-    measured = [
-        Measured(bandwidth, repeats(30 + number, 100, 0.06, 8), repeats(70 + number, 100 / truth, 0.06, 8))
-        for number, (bandwidth, truth) in enumerate(((1e7, 0.78), (1e8, 0.47)))
-    ]
-    found = find_crossovers(measured)
-    assert found.kind == BELOW and found.found[0].high_bps is not None
-    canvas.line([(50, scale(1)), (610, scale(1))], INK, 1.5)
-    canvas.label(612, scale(1) - 10, "equally fast", anchor="end")
-    values = [(one.bandwidth_bps / 1e6, ratio_of(one.reference, one.arm)) for one in measured]
-    places = [(rate(at), scale(one.value)) for at, one in values if one is not None]
-    slope = (places[1][1] - places[0][1]) / (places[1][0] - places[0][0])
-    canvas.line([(rate(1.5), places[0][1] + slope * (rate(1.5) - places[0][0])), places[0]], RED, 3, dashed=True)
-    canvas.line(places, BLUE, 4)
-    for x, y in places:
-        canvas.dot(x, y, BLUE, 8)
-    canvas.label(rate(1.6), 42, "a guess", RED, bold=True)
-    canvas.label(places[0][0] + 60, places[0][1] + 8, "measured", BLUE, bold=True)
-    end = rate(found.found[0].high_bps / 1e6)
-    canvas.arrow((end, 192), (70, 192), BLUE, 4)
-    canvas.label(80, 180, "below all measured", BLUE, bold=True)
-    canvas.axis(rate, 215, [(3, "3"), (10, "10"), (100, "100 Mbit/s")])
-    return canvas
-
-
-def host_bound() -> Canvas:
-    """Steps without communication over the declared one, by nodes (published cells, two processors)."""
-    canvas, step, factor = Canvas(), Scale(30, 320, 70, 600, log=True), Scale(0.99, 1.23, 215, 12)
-    canvas.box(70, 12, 530, factor(1 + TOLERANCE) - 12, PALE_RED)
-    canvas.level(factor, 1, 70, 600, "0 %")
-    canvas.level(factor, 1.2, 70, 600, "+20 %")
-    for words, places, color in (
-        ("4 nodes", ((40, 1.20), (80, 1.10), (160, 1.07), (250, 1.06)), RED),
-        ("8 nodes", ((80, 1.20),), INK),
-        ("2 nodes", ((80, 1.015),), BLUE),
-    ):
-        canvas.line([(step(at), factor(value)) for at, value in places], color, 3)
-        for at, value in places:
-            canvas.dot(step(at), factor(value), color, 8)
-        canvas.label(step(places[0][0]) + 16, factor(places[0][1]) + 6, words, color, bold=True)
-    canvas.line([(70, factor(1 + TOLERANCE)), (600, factor(1 + TOLERANCE))], RED, 2, dashed=True)
-    canvas.label(596, factor(1.14), "host-bound", RED, "end", bold=True)
-    canvas.label(600, 256, "declared step", FAINT, "end")
-    canvas.axis(step, 215, [(at, f"{at} ms") for at in (40, 80, 160, 250)])
-    return canvas
-
-
-def three_repeats() -> Canvas:
-    """Twenty experiments of three values: from the least to the greatest, as a bootstrap says, and Student's t."""
-    canvas, time = Canvas(), Scale(72, 139, 222, 12, log=True)
-    canvas.line([(20, time(100)), (585, time(100))], GREEN, 2.5)
-    for number in range(20):
-        values = [one.or_infinity for one in repeats(2100 + number, 100, 0.1, 3).values()]
-        _, low, high = geometric_interval(values)
-        assert low is not None and high is not None
-        x, misses = 38 + 28 * number, not min(values) <= 100 <= max(values)
-        canvas.line([(x, min(225, time(low))), (x, max(8, time(high)))], GREY, 3)
-        canvas.line([(x, time(min(values))), (x, time(max(values)))], RED if misses else BLUE, 9)
-    canvas.label(20, 250, "thick: bootstrap, 5 of 20 miss", RED, bold=True)
-    canvas.label(632, 250, "thin: Student's t", FAINT, "end", bold=True)
-    canvas.label(634, time(100) + 6, "truth", GREEN, "end", bold=True)
-    return canvas
-
-
-def first_of_twelve() -> Canvas:
-    """Twelve arms that are equally fast in truth, in the order that five repeats each put them."""
-    canvas, time = Canvas(), Scale(82, 121, 220, 20, log=True)
-    arms = {f"arm {number}": repeats(1300 + number, 100, 0.1) for number in range(12)}
-    found = best_set(arms)
-    assert set(found.members) == set(arms)
-    canvas.line([(20, time(100)), (600, time(100))], GREEN, 2.5)
-    for number, of_arm in enumerate(found.times.values()):
-        assert of_arm.low is not None and of_arm.high is not None
-        x, color = 40 + 48 * number, RED if number == 0 else BLUE
-        canvas.line([(x, min(226, time(of_arm.low))), (x, max(8, time(of_arm.high)))], color, 4)
-        canvas.dot(x, time(of_arm.value), color, 8)
-    canvas.label(20, 252, "first, by luck", RED, bold=True)
-    canvas.label(600, 252, "best set: all twelve", BLUE, "end", bold=True)
-    canvas.label(20, 30, "truth: all alike", GREEN, bold=True)
-    return canvas
-
-
-def timing_runs() -> Canvas:
-    """What runs of the same cell differ by, and what is left in the mean of three (docs/composed.md)."""
-    canvas, share = Canvas(), Scale(0, 8, 20, 560)
-    left = 100 * student_t(2) * 0.03 / math.sqrt(3)
-    for top, value, words, color in (
-        (42, 0.8, "runs within half an hour: 0.8 %", GREY),
-        (118, 3.3, "hours between them: 3.3 %", RED),
-        (194, left, f"left in the mean of three runs: ± {math.floor(left)} %", BLUE),
-    ):
-        canvas.label(20, top - 8, words, INK if color == GREY else color, bold=True)
-        canvas.box(20, top, share(value) - 20, 34, color)
-    return canvas
-
-
-def composed() -> Canvas:
-    """One training without the link and some steps on it, in place of a training on it."""
+def codec_cost() -> Canvas:
+    """A step that sends all, and one that sends less: what encoding and decoding take is part of it."""
     canvas = Canvas()
-    canvas.label(20, 32, "whole: every step on the slow link")
-    for number in range(30):
-        canvas.box(20 + 19.5 * number, 42, 17, 30, GREY)
-    canvas.label(20, 116, "without the link: how many steps?", BLUE, bold=True)
-    for number in range(30):
-        canvas.box(20 + 5 * number, 126, 3.5, 30, BLUE)
-    canvas.label(20, 200, "on the link: how long is a step?", RED, bold=True)
-    for number in range(3):
-        canvas.box(20 + 19.5 * number, 210, 17, 30, RED)
-    canvas.label(380, 184, "steps", BLUE, bold=True)
-    canvas.label(442, 184, "× time of a step", RED, bold=True)
+    canvas.label(20, 42, "a step that sends everything")
+    canvas.box(20, 54, 190, 44, BLUE)
+    canvas.box(212, 54, 390, 44, GREY)
+    canvas.label(115, 82, "computing", WHITE, "middle", bold=True)
+    canvas.tick(407, 118, "the link")
+    canvas.label(20, 156, "one that sends a tenth")
+    canvas.box(20, 168, 190, 44, BLUE)
+    canvas.box(212, 168, 170, 44, RED)
+    canvas.box(384, 168, 39, 44, GREY)
+    canvas.label(297, 196, "codec", WHITE, "middle", bold=True)
+    canvas.label(433, 196, "on the clock as well", RED, bold=True)
+    canvas.tick(602, 244, "time", "end")
+    return canvas
+
+
+def bytes_and_accuracy() -> Canvas:
+    """Difference to fp32 at equal seeds and samples over bytes a step, with its 95 % interval (accuracy.jsonl)."""
+    canvas, size, points = Canvas(), Scale(0.2, 2500, 60, 620, log=True), Scale(-5.2, 1.6, 212, 15)
+    text = (RECORDS / "accuracy.jsonl").read_text(encoding="utf-8")
+    rows = [row for row in map(json.loads, text.splitlines()) if row["lr"] == 0.05 and row["seed"] < TUNING_SEEDS]
+    by_arm = {arm: {row["seed"]: row for row in rows if row["arm"] == arm} for arm in {row["arm"] for row in rows}}
+    canvas.level(points, 0, 60, 620, "0", FAINT)
+    for value in (-2, -4):
+        canvas.level(points, value, 60, 620, f"−{-value}")
+    canvas.dot(size(1242.1), points(0), INK, 8)
+    canvas.label(size(1242.1) + 12, points(0) + 30, "fp32", INK, "middle", bold=True)
+    for arm, kilobytes, words, color in (
+        ("bytegrad", 310.6, "bytegrad", BLUE),
+        ("top-k", 31.4, "top-k: perhaps lower", INK),
+        ("sparseloco", 0.4, "sparseloco: lower", RED),
+    ):
+        off = [100 * (row["accuracy"] - by_arm["ring"][seed]["accuracy"]) for seed, row in by_arm[arm].items()]
+        x, mean = size(kilobytes), statistics.fmean(off)
+        half = student_t(len(off) - 1) * statistics.stdev(off) / math.sqrt(len(off))
+        assert (mean + half < 0) == (color == RED)
+        canvas.line([(x, points(mean - half)), (x, points(mean + half))], color, 4)
+        canvas.dot(x, points(mean), color, 8)
+        if color == BLUE:
+            canvas.label(x, points(mean + half) - 10, words, color, "middle", bold=True)
+        else:
+            canvas.label(x + 14, points(mean - half) - 2, words, color, bold=True)
+    canvas.axis(size, 212, [(0.4, "0.4 kB"), (31.4, "31 kB"), (310.6, "311 kB"), (1242.1, "1242 kB")])
+    canvas.tick(70, 28, "points of accuracy, against fp32", "start")
+    canvas.tick(628, 252, "bytes a step", "end")
     return canvas
 
 
@@ -413,21 +297,15 @@ PICTURES = {
     "queue-length": queue_length,
     "pacing": pacing,
     "medium": medium,
+    "latency": latency,
     "training-clock": clock,
     "unseen-average": unseen_average,
     "step-time": step_time,
+    "slow-node": slow_node,
     "hidden-waiting": hidden_waiting,
     "payload-and-wire": payload_and_wire,
     "early-counter": early_counter,
+    "codec-cost": codec_cost,
     "bytes-and-accuracy": bytes_and_accuracy,
-    "tuning-seeds": tuning_seeds,
-    "baselines": baselines,
-    "interleaved": interleaved,
-    "outside-measured": outside,
-    "host-bound": host_bound,
-    "three-repeats": three_repeats,
-    "first-of-twelve": first_of_twelve,
-    "timing-runs": timing_runs,
-    "composed": composed,
 }
 """By the name of the file, in the order of the page."""

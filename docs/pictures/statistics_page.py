@@ -12,8 +12,6 @@ from pathlib import Path
 
 from canvas import BLUE, FAINT, GREEN, GREY, GRID, INK, PALE, RED, Canvas, Scale
 
-from bwbench.records.schema import CurvePoint
-from bwbench.results.analysis.arrival import crossing, first_crossing, isotonic
 from bwbench.results.analysis.best_set import best_set
 from bwbench.results.analysis.comparison import non_dominated
 from bwbench.results.analysis.crossover import Measured, find_crossovers
@@ -23,7 +21,6 @@ from bwbench.results.analysis.student import together
 from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, ErrorPart, MeanError
 
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
-TARGET = 0.87
 
 
 def repeats(seed: int, centre_s: float, spread: float, num: int = 5, kin: str = "") -> dict[int, Arrival]:
@@ -32,20 +29,47 @@ def repeats(seed: int, centre_s: float, spread: float, num: int = 5, kin: str = 
     return {number: Arrival(centre_s * math.exp(rng.gauss(0, spread)), kin=kin) for number in range(num)}
 
 
-def flickering(seed: int, end: int, flicker: float) -> list[CurvePoint]:
-    """An accuracy that rises like those of results/published/precision, and truly meets 0.87 after 38,000 samples."""
-    rng = random.Random(seed)
-    found = []
-    for samples in range(4000, end + 1, 4000):
-        u = math.log(samples / 38_000)
-        accuracy = TARGET + 0.03 * (u - 0.2 * u * u) + rng.gauss(0, flicker)
-        found.append(CurvePoint(step=samples, metrics={"accuracy": accuracy}, samples=samples, clock_s=samples))
-    return found
-
-
 def times_of(arm: dict[int, Arrival]) -> list[float]:
     """Of repeats that arrived."""
     return [one.time_s for one in arm.values() if one.time_s is not None]
+
+
+def answer() -> Canvas:
+    """The three times behind the sentence that the page begins with, and their ratios."""
+    canvas, time = Canvas(), Scale(15, 320, 120, 620, log=True)
+    arms = {"diloco": (24, 20, 28, 40, BLUE), "one node": (33.6, 20, 56, 110, GREY), "ddp": (240, 205, 280, 172, RED)}
+    for name, (value, low, high, y, color) in arms.items():
+        canvas.label(12, y + 6, name, FAINT if color == GREY else color, bold=True)
+        canvas.interval(time(low), time(value), time(high), y, color)
+    canvas.line([(time(24), 40), (time(24), 148)], BLUE, 1.5, dashed=True)
+    canvas.arrow((time(33.6), 80), (time(24), 80))
+    canvas.label(time(33.6) + 12, 86, "perhaps 1.4 times sooner")
+    canvas.arrow((time(240), 140), (time(24), 140))
+    canvas.label(time(76), 132, "10 times sooner", anchor="middle", bold=True)
+    canvas.axis(time, 205, [(value, f"{value} s") for value in (20, 50, 100, 200)])
+    canvas.tick(620, 248, "time to the target", "end")
+    return canvas
+
+
+def compared() -> Canvas:
+    """Three arms on three links: what stands in one column is compared."""
+    canvas, rng = Canvas(), random.Random(7)
+    canvas.box(294, 34, 152, 166, PALE)
+    for name, y in (("ddp", 66), ("ring-fp16", 116), ("top-k", 166)):
+        canvas.tick(12, y + 5, name, "start")
+        for centre in (200, 370, 540):
+            for number in range(5):
+                color = BLUE if centre == 370 else GREY
+                canvas.dot(centre + 24 * (number - 2), y + 8 * rng.uniform(-1, 1), color, 7)
+    canvas.label(370, 24, "compared: equal but for the arm", BLUE, "middle", bold=True)
+    for centre, words in ((200, "1 Mbit/s"), (370, "10 Mbit/s"), (540, "100 Mbit/s")):
+        canvas.tick(centre, 222, words)
+    canvas.line([(450, 91), (482, 91)], RED, 2)
+    canvas.cross(466, 91)
+    canvas.line([(466, 104), (466, 232)], RED, 1.5, dashed=True)
+    canvas.label(466, 252, "another link: not compared", RED, "middle")
+    canvas.tick(12, 252, "each dot: a repeat", "start")
+    return canvas
 
 
 def ratio() -> Canvas:
@@ -113,60 +137,14 @@ def censored() -> Canvas:
     canvas.label(time(limit) + 56, 66, "these took longer")
     for y, words, color, (value, low, high) in (
         (120, "late ones left out", RED, geometric_interval(reached)),
-        (175, "late ones fitted", BLUE, _ends(told)),
+        (175, "late ones fitted", BLUE, ends_of(told)),
     ):
         canvas.interval(time(low), time(value), time(high), y, color)
         canvas.label(time(high) + 14, y + 6, words, color, bold=True)
     canvas.line([(time(135), 88), (time(135), 205)], GREEN, 3)
     canvas.label(time(135) - 8, 200, "truth", GREEN, "end", bold=True)
     canvas.axis(time, 205, [(50, "50 s"), (100, "100 s"), (limit, "limit"), (400, "400 s")])
-    return canvas
-
-
-def arrival() -> Canvas:
-    """The first evaluation that meets the target, and where the fit does."""
-    canvas, samples, accuracy = Canvas(), Scale(9000, 120_000, 50, 620, log=True), Scale(0.822, 0.905, 215, 15)
-    curve = flickering(35, 120_000, 0.0085)
-    canvas.level(accuracy, TARGET, 50, 620, "0.87", INK)
-    canvas.label(620, accuracy(TARGET) + 20, "target", anchor="end")
-    for point in curve:
-        if point.samples > 9000:
-            canvas.dot(samples(point.samples), accuracy(point.metrics["accuracy"] or 0), GREY, 5)
-    _fit(canvas, curve, samples, accuracy)
-    first, fitted = first_crossing(curve, "accuracy", TARGET), crossing(curve, "accuracy", TARGET)
-    assert first is not None and fitted is not None
-    x, y = samples(first.samples), accuracy(first.metrics["accuracy"] or 0)
-    canvas.dot(x, y, RED, 8)
-    canvas.label(x - 4, y - 14, "first crossing: a lucky peak", RED, "end", bold=True)
-    canvas.dot(samples(fitted), accuracy(TARGET), BLUE, 8)
-    canvas.label(samples(fitted) + 4, 205, "arrival: the fit crosses", BLUE, bold=True)
-    canvas.line([(samples(fitted), accuracy(TARGET) + 8), (samples(fitted), 215)], BLUE, 2, dashed=True)
-    canvas.axis(samples, 215, [(10_000, "10,000"), (30_000, "30,000")])
-    canvas.tick(620, 235, "100,000 samples", "end")
-    return canvas
-
-
-def another_target() -> Canvas:
-    """A curve that ended at its first crossing: evaluations on both sides of a lower target, none behind its own."""
-    canvas, samples, accuracy = Canvas(), Scale(5500, 70_000, 50, 620, log=True), Scale(0.79, 0.885, 215, 15)
-    whole = flickering(6, 120_000, 0.0085)
-    first = first_crossing(whole, "accuracy", TARGET)
-    curve = [point for point in whole if first is not None and point.samples <= first.samples]
-    for value, color in ((TARGET, RED), (0.84, BLUE)):
-        canvas.level(accuracy, value, 50, 620, f"{value}", color)
-    for point in curve:
-        if point.samples > 5500:
-            canvas.dot(samples(point.samples), accuracy(point.metrics["accuracy"] or 0), GREY, 5)
-    _fit(canvas, curve, samples, accuracy)
-    fitted = crossing(curve, "accuracy", 0.84)
-    assert fitted is not None
-    canvas.dot(samples(fitted), accuracy(0.84), BLUE, 8)
-    canvas.label(samples(fitted) + 12, accuracy(0.84) + 26, "arrival: points before and behind", BLUE, bold=True)
-    end = curve[-1]
-    canvas.dot(samples(end.samples), accuracy(end.metrics["accuracy"] or 0), RED, 8)
-    canvas.label(samples(end.samples) - 14, accuracy(TARGET) - 16, "the run ended here", RED, "end", bold=True)
-    canvas.axis(samples, 215, [(10_000, "10,000"), (30_000, "30,000")])
-    canvas.tick(620, 235, "samples", "end")
+    canvas.tick(610, 248, "time to the target", "end")
     return canvas
 
 
@@ -175,7 +153,7 @@ def interval() -> Canvas:
     canvas, time = Canvas(), Scale(75, 134, 222, 26, log=True)
     canvas.line([(20, time(100)), (585, time(100))], GREEN, 2.5)
     for number in range(20):
-        value, low, high = _ends(list(repeats(400 + number, 100, 0.1).values()))
+        value, low, high = ends_of(list(repeats(400 + number, 100, 0.1).values()))
         holds, x = low <= 100 <= high, 38 + 28 * number
         color = BLUE if holds else RED
         canvas.line([(x, time(low)), (x, time(high))], color, 5)
@@ -184,6 +162,7 @@ def interval() -> Canvas:
             canvas.label(x, time(high) - 10, "misses", RED, "middle", bold=True)
     canvas.label(634, time(100) + 6, "truth", GREEN, "end", bold=True)
     canvas.label(320, 250, "the same experiment, twenty times", FAINT, "middle")
+    canvas.tick(634, 24, "time", "end")
     return canvas
 
 
@@ -198,8 +177,9 @@ def own_spread() -> Canvas:
     error = MeanError((ErrorPart(SEEDS, pooled / 5, 4.0 * len(arms)),))
     canvas.line([(time(100), 12), (time(100), 228)], GREEN, 3)
     canvas.label(time(100) + 10, 252, "truth", GREEN, bold=True)
+    canvas.tick(20, 252, "time to the target", "start")
     for top, words, number in ((22, "quiet arm", 0), (136, "noisy arm", 11)):
-        value, low, high = _ends(list(arms[number].values()))
+        value, low, high = ends_of(list(arms[number].values()))
         half = error.half_width()
         for one in times_of(arms[number]):
             canvas.dot(time(one), top + 12, GREY)
@@ -248,11 +228,12 @@ def at_once() -> Canvas:
         canvas.line([(x, ratio_scale(found.low)), (x, ratio_scale(found.high))], color, 9)
         if not holds:
             missed += 1
-            canvas.label(x + 12, ratio_scale(wide[1]) - 4, "misses 1", RED, "middle", bold=True)
+            canvas.label(x - 12, ratio_scale(found.low) + 8, "misses", RED, "end", bold=True)
     assert missed == 1
     canvas.label(20, 20, "thick: each for itself", BLUE, bold=True)
     canvas.label(20, 252, "thin: all twelve hold at once", FAINT, bold=True)
     canvas.label(634, ratio_scale(1) - 8, "truth", GREEN, "end", bold=True)
+    canvas.tick(634, 24, "ratio", "end")
     return canvas
 
 
@@ -271,6 +252,7 @@ def taken_apart() -> Canvas:
         canvas.label(scale(1) + 12 if color != RED else scale(1.0) + 12, y - 14, words, color, bold=True)
     canvas.line([(scale(1.73), 52), (scale(1.73), 117)], FAINT, 1.5, dashed=True)
     canvas.line([(scale(1.488), 117), (scale(1.488), 190)], FAINT, 1.5, dashed=True)
+    canvas.tick(632, 242, "times as fast", "end")
     return canvas
 
 
@@ -317,29 +299,7 @@ def coverage() -> Canvas:
                      bold=True)  # fmt: skip
     canvas.axis(repeat, 215, [(num, f"{num}") for num in (3, 5, 8, 12)])
     canvas.label(418, 236, "repeats", FAINT)
-    return canvas
-
-
-def grid() -> Canvas:
-    """Three repeats that meet the target at the same evaluation: somewhere in the interval before it."""
-    canvas, time, accuracy = Canvas(), Scale(60, 140, 30, 610), Scale(0.76, 0.93, 180, 10)
-    told = [Arrival(110.0, grid_s=20.0) for _ in range(3)]
-    canvas.box(time(90), 10, time(110) - time(90), 205, PALE)
-    for value in (70, 90, 110, 130):
-        canvas.line([(time(value), 15), (time(value), 215)], GRID, 1.5)
-    canvas.level(accuracy, TARGET, 30, 610, color=INK)
-    canvas.label(32, accuracy(TARGET) - 8, "target")
-    for shift, color in ((-5, GREY), (0, GREY), (5, GREY)):
-        curve = [(value, TARGET + 0.1 * math.log((value + shift) / 100) * 1.8) for value in range(60, 141, 2)]
-        canvas.line([(time(value), accuracy(height)) for value, height in curve if 0.76 <= height <= 0.93], color, 3)
-    value, low, high = _ends(told)
-    canvas.interval(time(low), time(told[0].middle_s), time(high), 198, BLUE)
-    canvas.dot(time(value), accuracy(TARGET), RED, 8)
-    canvas.label(time(value) + 10, accuracy(TARGET) + 26, "recorded: the latest", RED, bold=True)
-    canvas.label(time(100), 250, "met somewhere in here", BLUE, "middle", bold=True)
-    for value in (70, 90, 110, 130):
-        canvas.line([(time(value), 208), (time(value), 222)], INK, 3)
-    canvas.label(610, 250, "evaluations", FAINT, "end")
+    canvas.tick(418, 24, "intervals that hold the truth", "start")
     return canvas
 
 
@@ -419,14 +379,7 @@ def equal_footing() -> Canvas:
     return canvas
 
 
-def _fit(canvas: Canvas, curve: Sequence[CurvePoint], samples: Scale, accuracy: Scale) -> None:
-    """The isotonic fit, straight between the centres of its blocks."""
-    blocks = [(math.exp(block.centre), block.value) for block in isotonic(curve, "accuracy")]
-    inside = [(at, value) for at, value in blocks if at >= samples.low]
-    canvas.line([(samples(at), accuracy(value)) for at, value in inside], BLUE, 3)
-
-
-def _ends(arrivals: Sequence[Arrival]) -> tuple[float, float, float]:
+def ends_of(arrivals: Sequence[Arrival]) -> tuple[float, float, float]:
     """Value, low and high of repeats that have an interval."""
     found = estimate(arrivals)
     assert found.low is not None and found.high is not None
@@ -440,11 +393,11 @@ def _half_width(found: Ratio) -> float:
 
 
 PICTURES = {
+    "answer": answer,
+    "compared": compared,
     "ratio": ratio,
     "kin-paired": kin_paired,
     "censored": censored,
-    "arrival": arrival,
-    "another-target": another_target,
     "interval": interval,
     "own-spread": own_spread,
     "causes-add-up": causes,
@@ -452,7 +405,6 @@ PICTURES = {
     "taken-apart": taken_apart,
     "best-set": best,
     "coverage": coverage,
-    "evaluation-grid": grid,
     "crossover": crossover,
     "pareto-set": pareto,
     "equal-footing": equal_footing,
