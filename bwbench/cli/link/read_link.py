@@ -89,6 +89,8 @@ class _Said:
             self.problems.append(Problem("--columns names those of a CSV trace; give its file: --trace office.csv"))
         as_outage = partial(key_values, example="at=5 s,duration=2 s")
         for index, outage in enumerate(self._parsed("--outage", as_outage, options.outage or [])):
+            if isinstance(nodes := outage.get("nodes"), str):
+                outage["nodes"] = nodes.split("+")  # a comma ends a key's value
             self.values.setdefault("outages", []).append(outage)
             self.option_at["outages", index] = "--outage"
         for node, values in self._parsed("--override", as_override, options.override or []):
