@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from bwbench.methods.buffers import bytes_of
 from bwbench.methods.compression.chain import with_feedback
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, AverageMessage, Shape
 from bwbench.methods.compression.error_feedback import PLAIN, ErrorFeedback, ResidualConfig
@@ -216,7 +217,7 @@ def _global_generators_kept() -> Iterator[None]:
 def _global_states() -> dict[str, bytes]:
     """What the generators that everybody shares would draw next."""
     return {
-        "torch": torch.get_rng_state().numpy().tobytes(),
+        "torch": bytes_of(torch.get_rng_state()),
         "numpy": repr(np.random.get_state(legacy=False)).encode(),  # 624 words: numpy shortens none below 1000
         "Python": repr(random.getstate()).encode(),
     }
