@@ -85,9 +85,9 @@ class Registry:
         entry = self._entries.get(name) if name in self else None
         return entry.target.partition(":")[0].partition(".")[0] if entry is not None and entry.installed else None
 
-    def unknown(self, name: object) -> str:
-        """The message for a name that is not here: nearest name, then all names."""
-        return f"unknown {self.kind} {name!r}.{nearest(name, self.names())} Known: {', '.join(self.names())}."
+    def unknown(self, name: object, hint: str = "") -> str:
+        """The message for a name that is not here: ``hint``, else the nearest name; then all names."""
+        return f"unknown {self.kind} {name!r}.{hint or nearest(name, self.names())} Known: {', '.join(self.names())}."
 
     def _read_entry_points(self) -> None:
         if self._entry_points_read:

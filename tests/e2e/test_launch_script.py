@@ -30,6 +30,19 @@ def test_two_tasks_run_all_cells_between_them(tmp_path: Path) -> None:
     assert status_of(folder / "my results")["single"]["status"] == "done"
 
 
+def test_other_values_and_fewer_cells(tmp_path: Path) -> None:
+    external = TINY.replace("{bandwidth: 100 Mbit/s, latency: 1 ms}", "unshaped") + "launcher: external\n"
+    (tmp_path / "far.yaml").write_text(external + "matrix: {algorithm: [single, ddp, ring]}\n")
+    options = ("--set", "nodes=3", "--only", "arm=ddp|single")
+    made = run("launch-script", "far.yaml", *options, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    started = [line.split()[1:3] for line in made.stdout.splitlines() if line.startswith("run ")]
+    assert [(nodes, folder.split("/")[1].split("-")[0]) for nodes, folder in started] == [("1", "single"), ("3", "ddp")]
+    (tmp_path / "near.yaml").write_text(TINY)
+    array = run("launch-script", "--slurm", "--array", "2", "near.yaml", *options, cwd=tmp_path)
+    assert "--set=nodes=3 '--only=arm=ddp|single'" in array.stdout, array.stderr
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
@@ -37,6 +50,8 @@ def test_two_tasks_run_all_cells_between_them(tmp_path: Path) -> None:
         (["--slurm", "nowhere.yaml"], "nowhere.yaml"),
         (["--slurm", "--array", "0", "two.yaml"], "--array"),
         (["two.yaml", "external.yaml"], "external and local"),
+        (["external.yaml", "--set", "nodez=3"], "unknown key 'nodez'"),
+        (["external.yaml", "--only", "arm=ddp"], "--only arm=ddp leaves no cell"),
         (["--slurm", "--array", "2", "external.yaml"], "--array is for launcher: local"),
     ],
 )

@@ -66,7 +66,7 @@ def parse_component(value: object, registry: Registry) -> Component:
     spelling = split_spelling(value, registry.kind)
     name, options, place = spelling.name, spelling.options, spelling.place
     if name not in registry:
-        raise refused([problem(registry.unknown(name) + elsewhere(name, registry), place)])
+        raise refused([problem(registry.unknown(name, elsewhere(name, registry)), place)])
     try:
         config_class: type[ComponentConfig] = registry.load(name).Config
     except ConfigError:
@@ -138,7 +138,7 @@ def refused(errors: list[InitErrorDetails]) -> ValidationError:
 def elsewhere(name: str, registry: Registry) -> str:
     """A hint where a name belongs to another kind of component."""
     kinds = [other.kind for other in REGISTRIES.values() if other is not registry and name in other]
-    return f" ({name!r} is {_a(kinds[0])}: write it under '{kinds[0]}:')" if kinds else ""
+    return f" It is {_a(kinds[0])}: write it under '{kinds[0]}:'." if kinds else ""
 
 
 def _not_json(value: object) -> NoReturn:

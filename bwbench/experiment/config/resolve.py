@@ -260,7 +260,8 @@ def _unknown_name(expanded: Expanded, algorithm: object) -> list[Finding]:
     if expanded.preset in PRESETS or expanded.preset in ALGORITHMS or not is_spelled:
         return []
     name, names = expanded.preset, dict.fromkeys([*PRESETS, *ALGORITHMS.names()])
-    text = f"unknown algorithm {name!r}.{nearest(name, names)} Known: {', '.join(names)}.{elsewhere(name, ALGORITHMS)}"
+    hint = elsewhere(name, ALGORITHMS) or nearest(name, names)
+    text = f"unknown algorithm {name!r}.{hint} Known: {', '.join(names)}."
     return [Finding(("algorithm",), text)]
 
 

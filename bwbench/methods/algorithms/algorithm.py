@@ -148,6 +148,9 @@ class Control(Protocol):
     def barrier(self) -> None:
         """Wait until every rank is here."""
 
+    def meet(self, clock: Clock) -> float:
+        """As ``barrier``, on the training clock; the seconds of it that the last one was waited for."""
+
     def average(self, values: torch.Tensor) -> None:
         """Replace ``values`` by their mean over all ranks, the same bits everywhere."""
 
@@ -180,6 +183,12 @@ class Clock(Protocol):
 
     def held(self) -> AbstractContextManager[None]:
         """The clock stands still inside."""
+
+    def now_s(self) -> float:
+        """Training seconds so far."""
+
+    def put_forward(self, to_s: float) -> None:
+        """While it is held: show ``to_s``, unless that is earlier than what it shows."""
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,7 @@ class RunningOffTheClock(RunningLocally):
         """Wait for the peers on the clock, then average off the clock."""
         control = self._context.control
         ready_mono_s = emulated_time.monotonic()
-        control.barrier()
-        waited_s = emulated_time.monotonic() - ready_mono_s
+        waited_s = control.meet(self._context.clock)
         with self._context.clock.held():
             for gradients in self._gradients.flat:
                 values = on_host(gradients)

@@ -10,7 +10,7 @@ from functools import cache
 
 from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
-from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, average_over
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Clock, Context, average_over
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
 from bwbench.methods.deferred import dist, nn, torch
@@ -68,6 +68,10 @@ class _Control:
         if self._group is not None:
             self._group.barrier().wait()
 
+    def meet(self, clock: Clock) -> float:  # noqa: ARG002 (it does not run)
+        self.barrier()
+        return 0.0
+
     def average(self, values: torch.Tensor) -> None:
         average_over(self._group, values)
 
@@ -76,10 +80,16 @@ class _Control:
 
 
 class _Clock:
-    """Never held."""
+    """Does not run."""
 
     def held(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def now_s(self) -> float:
+        return 0.0
+
+    def put_forward(self, to_s: float) -> None:
+        """Nothing: it does not run."""
 
 
 @dataclass

@@ -12,7 +12,8 @@ class TrainingClock:
     """Seconds of training since ``start``; evaluations and other held sections do not count. For one thread.
 
     Each rank has its own. All are started and held right after a barrier on the control path, so that they agree to
-    within the time of such a barrier; nothing is sent to read them.
+    within the time of such a barrier; nothing is sent to read them. Where the control path is the network that is
+    measured, such a barrier takes none of its time: ``ControlPath.meet`` puts all of them forward to the last one's.
 
     Args:
         tally: a number that only grows; read where the clock stands, so that reading it takes no training time.
@@ -42,6 +43,11 @@ class TrainingClock:
         """Training seconds so far."""
         now = self._held_since_mono_s if self._held_since_mono_s is not None else emulated_time.monotonic()
         return now - self._zero_mono_s - self._held_s
+
+    def put_forward(self, to_s: float) -> None:
+        """While it is held: show ``to_s``, unless that is earlier than what it shows."""
+        assert self._held_since_mono_s is not None, "a clock that runs shows the time"
+        self._zero_mono_s -= max(0.0, to_s - self.now_s())
 
     @contextmanager
     def held(self) -> Iterator[None]:

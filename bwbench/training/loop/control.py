@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from bwbench.methods.algorithms.algorithm import average_over
+from bwbench.methods.algorithms.algorithm import Clock, average_over
 from bwbench.training.loop.interfaces import counters_of
 
 _STOP_KEY = "bwbench/stop"
@@ -30,6 +30,8 @@ class ControlPath:
         group: process group on the control network.
         store: key-value store of the control network.
         interface: of the control network, where that is the node's own and carries nothing else.
+        is_shared: the control path is the very network that is measured, as between real hosts. What it takes to ask
+            the others is then no part of the training: no rank asks in a step, and clocks stand while ranks meet.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class ControlPath:
         group: dist.ProcessGroup | None = None,
         store: dist.Store | None = None,  # type: ignore[name-defined]
         interface: str | None = None,
+        *,
+        is_shared: bool = False,
     ) -> None:
-        self._group, self._store, self.interface = group, store, interface
+        self._group, self._store, self.interface, self._is_shared = group, store, interface, is_shared
         self._local_stop: tuple[int | None, Stop] | None = None
         self._step: tuple[int, int | None] = (0, 0)
         self.rank = group.rank() if group is not None else 0
@@ -52,6 +56,19 @@ class ControlPath:
         """Wait until every rank is here."""
         if self._group is not None:
             self._group.barrier().wait()
+
+    def meet(self, clock: Clock) -> float:
+        """Wait until every rank is here; the seconds of the training clock that the last one was waited for."""
+        begin_s = clock.now_s()
+        if not self._is_shared:
+            self.barrier()
+            return clock.now_s() - begin_s
+        with clock.held():
+            shown = torch.zeros(self.size, dtype=torch.float64)
+            shown[self.rank] = stood_s = clock.now_s()
+            latest_s = float(self.total(shown).max())
+            clock.put_forward(latest_s)
+        return latest_s - stood_s
 
     def average(self, values: torch.Tensor) -> None:
         """Replace ``values`` (fp32) by their mean over all ranks, the same bits everywhere."""
@@ -108,7 +125,10 @@ class ControlPath:
         To be called before this rank sends anything of the step: whoever completes the step has then received from this
         rank after the request was stored, so that all ranks find it at the end of the same step. No collective is
         needed, and no rank waits for another one that has stopped already.
+
+        Where the control path is shared it is always the next evaluation.
         """
+        step = None if self._is_shared else step
         if self._store is None:
             self._local_stop = self._local_stop or (step, stop)
         else:  # answered by the store, unlike set: the request is there when this returns
@@ -124,8 +144,10 @@ class ControlPath:
         """What a rank has asked for, once step number ``step`` is complete here. Takes some 10 us.
 
         A faster rank may be a step ahead and ask for that one already: then there is nothing to do yet. None, between
-        the barriers of an evaluation: whatever was asked for.
+        the barriers of an evaluation: whatever was asked for. Where the control path is shared, nothing before that.
         """
+        if self._is_shared and step is not None:
+            return None
         if self._store is None:
             found = self._local_stop
         elif self._store.check([_STOP_KEY]):

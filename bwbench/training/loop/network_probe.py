@@ -23,7 +23,8 @@ METHOD = "tcp, from process to process"  # as link.json has it
 ROUND_TRIPS = 20
 FIRST_BYTES = 64 * 1024
 MOST_BYTES = 64 * 1024 * 1024
-LONG_ENOUGH_S = 1.0  # what a rate rests on; the last transfer takes up to twice that where TCP speeds up late
+LONG_ENOUGH_S = 1.0  # what a rate rests on
+AIMED_AT_S = 1.5  # by what the last transfer took: the next one is long enough even where TCP has become faster
 # Of the rate. Nothing makes TCP faster than its link; slower is what it makes of one whose queue is short, and whose
 # acknowledgements wait behind the data of the other direction. That the qdiscs are as asked the kernel itself is asked.
 MOST_ABOVE, MOST_BELOW = 0.05, 0.3
@@ -123,4 +124,9 @@ def _rate_bps(data: dist.ProcessGroup, control: ControlPath) -> float:
         slowest = control.mean({"taken_s": taken_s})["taken_s"]  # the same number everywhere, so that all go on alike
         if slowest >= LONG_ENOUGH_S or num_bytes >= MOST_BYTES:
             return 8 * num_bytes / taken_s
-        num_bytes = min(num_bytes * _GROWTH, MOST_BYTES)
+        num_bytes = next_bytes(num_bytes, slowest)
+
+
+def next_bytes(num_bytes: int, taken_s: float) -> int:
+    """What to send after ``num_bytes``, which took too little time for a rate to rest on."""
+    return min(int(num_bytes * min(_GROWTH, AIMED_AT_S / taken_s)), MOST_BYTES)

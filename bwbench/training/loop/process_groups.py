@@ -121,8 +121,12 @@ def group_timeout() -> timedelta:
     return GROUP_TIMEOUT * max(1.0, emulated_time.machine_s(1.0))
 
 
-def connect(environment: WorkerEnvironment) -> Groups:
-    """Meet the other ranks. Raises RuntimeError (torch's) where they do not come."""
+def connect(environment: WorkerEnvironment, *, is_shared: bool = False) -> Groups:
+    """Meet the other ranks. Raises RuntimeError (torch's) where they do not come.
+
+    Args:
+        is_shared: the control path is the network that is measured.
+    """
     # One by another name is a host's, and carries what other programs send.
     interface = CONTROL_INTERFACE if environment.control_interface == CONTROL_INTERFACE else None
     if environment.world_size == 1:
@@ -143,7 +147,7 @@ def connect(environment: WorkerEnvironment) -> Groups:
     with _gloo_interface(environment.data_interface):
         data = dist.new_group(backend="gloo", timeout=group_timeout())
     assert dist.group.WORLD is not None
-    return Groups(ControlPath(dist.group.WORLD, store, interface), data, store)
+    return Groups(ControlPath(dist.group.WORLD, store, interface, is_shared=is_shared), data, store)
 
 
 @contextmanager

@@ -160,7 +160,7 @@ class TrainingLoop:
         Returns why training ends here, None where it does not.
         """
         self._progress.payload_bytes += self._trial.method.drain()
-        self._control.barrier()  # on the clock: all clocks stop at the same moment, whoever was last
+        self._control.meet(self._clock)  # on the clock: all clocks stop at the same moment, whoever was last
         waited_s = self._clock.now_s() - self._progress.step_end_s
         with self._clock.held():
             clock_s = self._clock.now_s()

@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         if is_external:
             environment = on_own_interfaces(environment)
         emulated_time.dilate(cell.config.dilation)
-        groups = connect(environment)
+        groups = connect(environment, is_shared=is_external)
         if is_external:
             external = ExternalRun.begin(cell, cell_file, environment, groups)
             if external is None:  # done already

@@ -110,6 +110,17 @@ def test_show_has_the_log_of_the_rank_that_failed(results: Path, capsys: pytest.
     assert "rank1.log" not in text and text.count("last lines of rank2.log") == 1
 
 
+def test_show_says_which_ranks_send_by_which_interface(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cell = next(path for path in (results / "wifi").iterdir() if path.name.startswith("ring-cnn-10mbps-r0"))
+    hosts = [{"address": f"10.0.0.{host}", "interface": "eth0"} for host in (1, 1, 2)]
+    file = cell / "attempt-1" / "environment.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "hosts": hosts}))
+    show("ring-cnn-10mbps-r0", results)
+    text = capsys.readouterr().out
+    assert "sends by  eth0 at 10.0.0.1 (ranks 0, 1); eth0 at 10.0.0.2 (rank 2)" in text
+    assert "ranks of one host say to one another leaves by no interface" in text
+
+
 def test_show_of_a_cell_that_has_not_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show("ring-cnn-10mbps-r1", results)
     assert "missing" in capsys.readouterr().out

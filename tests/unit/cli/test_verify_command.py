@@ -96,6 +96,15 @@ def test_what_cannot_be_is_found(results: Path, fields: dict[str, object], words
     assert any(words in finding for finding in findings(results)), findings(results)
 
 
+def test_less_on_the_wire_than_payload_is_right_where_ranks_share_a_host(results: Path) -> None:
+    cell = cell_of(results)
+    edit(cell / "status.json", wire_bytes=1)
+    for shared, told in ((False, True), (True, False)):
+        hosts = [{"address": f"10.0.0.{rank // (1 + shared)}", "interface": "eth0"} for rank in range(4)]
+        edit(cell / "attempt-1" / "environment.json", hosts=hosts)
+        assert any("less than the payload_bytes" in finding for finding in findings(results)) == told
+
+
 def test_a_record_that_was_changed_added_or_removed_is_found(results: Path) -> None:
     cell = cell_of(results)
     log, events = cell / "attempt-1" / "rank0.log", cell / "attempt-1" / "rank1.jsonl"

@@ -53,6 +53,10 @@ class LocalControl:
     def barrier(self):
         self.group.barrier().wait()
 
+    def meet(self, clock):
+        self.barrier()
+        return 0.0
+
     def average(self, values):
         self.group.allreduce([values]).wait()
         values /= self.group.size()

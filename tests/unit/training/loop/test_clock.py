@@ -77,3 +77,16 @@ def test_a_tally_counts_while_the_clock_runs(time):
     sent[0] += 1
     with clock.held():
         assert clock.tallied == 41
+
+
+def test_is_put_forward_while_held_and_never_back(time):
+    clock = TrainingClock()
+    clock.start()
+    time.now += 2
+    with clock.held():
+        time.now += 10
+        clock.put_forward(3.0)
+        clock.put_forward(1.0)
+        assert clock.now_s() == 3
+    time.now += 1
+    assert clock.now_s() == 4
