@@ -21,7 +21,12 @@ MODULE = "bwbench.experiment.config.experiment_schema"
 SCHEMA = Path("bwbench", "experiment", "config", "experiment.schema.json")
 # What the package brings along lies where users of the repository know it; bwbench/base/examples.py finds it in both.
 EXAMPLES = Path("bwbench", "examples")
-EXAMPLE_FILES = ("configs/*.yaml", "results/published/bandwidth-resnet8/cells.jsonl.gz")
+EXAMPLE_FILES = (
+    "configs/*.yaml",
+    "results/published/bandwidth-resnet8/cells.jsonl.gz",
+    "docs/plugins.md",  # what `init` of a plugin ends with: the pages about its parts
+    "docs/add-a*.md",
+)
 # Where a release's files can be read, as https://…/blob/v{version}/; None while they are published nowhere.
 PUBLISHED_AT: str | None = None
 

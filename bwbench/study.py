@@ -181,7 +181,7 @@ class Study:
         Args:
             by: dotted key of the configuration whose values stand first.
         """
-        comparison = compare_cells(self._cells, baseline, by)
+        comparison = compare_cells(self._cells, baseline, by, dashes="")
         _say(comparison_notes(comparison, self._cells))
         return _table(ratio_rows(comparison))
 

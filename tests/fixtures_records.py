@@ -77,7 +77,7 @@ def write_study(root: Path, study: Study) -> list[Path]:
 
 def cell_of(study: Study, arm: str, bandwidth_mbps: float | None, repeat: int) -> dict[str, Any]:
     """cell.json of one cell."""
-    algorithm, collective, compression = PRESETS.get(arm, ("every-step", "ring", arm))
+    algorithm, collective, compression = PRESETS.get(arm, ("every-step", "ring", arm.removeprefix("ring-")))
     alone = arm == "single"
     shaped = not alone and bandwidth_mbps is not None
     link: dict[str, Any] = {

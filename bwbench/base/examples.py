@@ -1,4 +1,4 @@
-"""Examples that come with bwbench: experiments (``configs/``) and a small set of published records.
+"""What comes with bwbench: experiments (``configs/``), a small set of published records, the pages about plugins.
 
 They lie in one place only, at the top of the repository. Building copies them into the package (``setup.py``).
 """
@@ -16,6 +16,11 @@ _ROOT = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent  # the latter in a 
 
 DEMO = "wifi_10mbps"  # answers its question within minutes, without a download
 RECORDS = _ROOT / "results" / "published" / "bandwidth-resnet8"  # six methods on four links
+
+
+def page_file(name: str) -> Path:
+    """The page ``docs/NAME``, of those about plugins."""
+    return _ROOT / "docs" / name
 
 
 def example_names() -> list[str]:

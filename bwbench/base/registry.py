@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,16 @@ from bwbench.base.plugin_siblings import PLUGIN_SIBLINGS
 
 @dataclass(frozen=True)
 class Entry:
-    """A component's name, where its class is (``module:Class``), one line about it, and who provides it."""
+    """A component's name, where its class is (``module:Class``), one line about it, and who provides it.
+
+    ``installed``: an entry point of another package names it.
+    """
 
     name: str
     target: str
     summary: str
     provider: str = "bwbench"
+    installed: bool = False
 
 
 class Registry:
@@ -76,6 +80,11 @@ class Registry:
             self._classes[name] = getattr(importlib.import_module(module), attribute)
         return self._classes[name]
 
+    def package_of(self, name: str) -> str | None:
+        """What another installed package is imported as whose entry point has this name; None of all else."""
+        entry = self._entries.get(name) if name in self else None
+        return entry.target.partition(":")[0].partition(".")[0] if entry is not None and entry.installed else None
+
     def unknown(self, name: object) -> str:
         """The message for a name that is not here: nearest name, then all names."""
         return f"unknown {self.kind} {name!r}.{nearest(name, self.names())} Known: {', '.join(self.names())}."
@@ -87,7 +96,15 @@ class Registry:
         for point in entry_points(group=f"bwbench.{self.kind}"):
             if point.name not in self._entries:
                 provider = point.dist.name if point.dist else point.value
-                self._entries[point.name] = Entry(point.name, point.value, f"from {provider}", provider)
+                self._entries[point.name] = Entry(point.name, point.value, _summary_of(point), provider, installed=True)
+
+
+def _summary_of(point: EntryPoint) -> str:
+    """What its package says of itself (``description`` in pyproject.toml), and who that is; imports no class."""
+    if point.dist is None:
+        return f"from {point.value}"
+    said = point.dist.metadata["Summary"] if "Summary" in point.dist.metadata else ""
+    return f"{said} (from {point.dist.name})" if said else f"from {point.dist.name}"
 
 
 ALGORITHMS = Registry(

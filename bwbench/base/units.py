@@ -35,8 +35,8 @@ class Dimension:
             raise ValueError(f"{text!r} is not a {self.name}; write it like '{self.example}'")
         number, unit = match.groups()
         if unit is None:
-            shown = f"{number} {self.example.split(' ', 1)[1]}"
-            raise ValueError(f"{text!r} has no unit; a {self.name} needs one: '{shown}'")
+            shown = " or ".join(f"'{reading}'" for reading in self._readings(number))
+            raise ValueError(f"{text!r} has no unit; a {self.name} needs one: {shown}")
         if unit not in self.factors:
             by_lower = {known.lower(): known for known in self.factors}
             spelled = {
@@ -49,8 +49,22 @@ class Dimension:
             }
             near = by_lower.get(unit.lower()) or spelled.get(unit.lower())
             hint = f" Did you mean {near!r}?" if near in self.factors else ""
+            if self.factors.get("bit/s") and (of_bytes := re.fullmatch(r"([kKMG]?)(B/s|Bps)", unit)) is not None:
+                bits = self._si(8 * float(number), f"{of_bytes[1].replace('K', 'k')}bit/s")
+                hint = f" {number} {unit} of bytes are '{self.format(bits)}'."
             raise ValueError(f"{unit!r} is not a unit of {self.name}.{hint} Allowed: {', '.join(self.factors)}")
         return self._si(float(number), unit)
+
+    def _readings(self, number: str) -> list[str]:
+        """What a bare number may have meant, with its unit: that of the example, the SI unit, or either."""
+        unit = self.example.split(" ", 1)[1]
+        si, value = next(name for name, factor in self.factors.items() if factor == 1), float(number)
+        usual = f"{number} {unit}"
+        if unit == si:
+            return [usual]
+        if self.factors[unit] > 1:  # 10 is 10 Mbit/s, 10e6 as well
+            return [usual] if value < 1000 else [self.format(value)]
+        return [usual, f"{number} {si}" if value >= 1 or value <= 0 else self.format(value)]
 
     def format(self, value: float) -> str:
         """Shortest text that parses back to ``value``: 10000000.0 gives ``10 Mbit/s``."""
@@ -159,17 +173,26 @@ def percentage(text: str) -> float | None:
         return None
 
 
+def _number_of(text: str) -> float | None:
+    """``0.05`` and ``5 %``, as options of the command line have them; None for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return percentage(text)
+
+
 def _share(*, zero: bool, one: bool) -> Any:
     """A number from 0 to 1, or a percentage; ``zero`` and ``one`` say whether those two belong to it."""
     allowed = f"{'0 or more' if zero else 'more than 0'} and {'at most' if one else 'less than'} 1 (100 %)"
 
     def validate(value: object) -> object:
-        share = percentage(value) if isinstance(value, str) else value
+        share = _number_of(value) if isinstance(value, str) else value
         if isinstance(share, bool) or not isinstance(share, (int, float)) or math.isnan(share):
             return value  # which pydantic refuses
         if 0 < share < 1 or (zero and share == 0) or (one and share == 1):
             return share
-        meant = f"; for {show(value)} percent write '{show(value)} %'" if share is value and 1 < share < 100 else ""
+        bare = not (isinstance(value, str) and "%" in value)
+        meant = f"; for {share:g} percent write '{share:g} %'" if bare and 1 < share < 100 else ""
         raise refused(f"{show(value)} is out of range: it must be {allowed}{meant}")
 
     text: Any = Annotated[str, Field(pattern=r"^\s*[0-9.eE+-]+\s*%\s*$")]

@@ -17,19 +17,25 @@ from bwbench.records import CellFolder, read_last_events
 from bwbench.records.lock import claim_of
 from bwbench.records.own_and_published import Taken
 from bwbench.records.schema import Evaluation
+from bwbench.results.analysis.arrived_alone import arrived_alone_note
 from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of, virtual_in_words
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
-from bwbench.results.analysis.cells import PLANNED, UNFINISHED, cell_row, is_composed, is_virtual, state_of
+from bwbench.results.analysis.cells import PLANNED, RUNNING, UNFINISHED, cell_row, is_composed, is_virtual, state_of
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
+from bwbench.results.analysis.replicas_apart import replicas_apart_note
 from bwbench.results.analysis.spent import spent
 
 Entry: TypeAlias = dict[str, Any]  # of --json
 _RECORDED = ("metric", "time_to_target_s", "censored_at_s", "final_metric", "test_metric", "steps", "samples",
              "training_clock_s", "wire_bytes")  # fmt: skip
-_HOW_FAR_TO_TRUST = ("timing_runs", "between_share", "step_time_s", "slowest_step_s", "own_step_s", "host_bound")
+_HOW_FAR_TO_TRUST = (
+    "timing_runs", "between_share", "step_time_s", "slowest_step_s", "own_step_s", "host_bound", "arrived_alone",
+)  # fmt: skip
+_OF_NOTES = ("arm", "own_step_s", "host_bound", "slowest_step_s", "arrived_alone", "replicas_apart")
 _MOST_LINKS = 500  # cells whose links are looked into: with more a list would take half as long again
 RECORDED_NOTE = (  # of lists of what status.json says
-    f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; `bwbench compare` looks at the curve"
+    f"{FIRST_CROSSING_MARK} the first evaluation that met the target, as recorded; of runs that went on behind it "
+    "(stop: limit) `bwbench compare` looks at the curve, and may count one as not arrived"
 )
 _REASON_LENGTH = 90  # of a line in the table; `bwbench show` and --json have all of it
 _KINDS = {"whole": "whole runs", "convergence": "convergence", "timing": "timing", "tuning": "tuning"}
@@ -74,7 +80,7 @@ class _Overview:
         self.counts: Counter[str] = Counter()
         self._provenances: set[tuple[str, str, str]] = set()
         self._num_composed, self._num_virtual = 0, 0
-        self._bound: list[Entry] = []
+        self._done: list[Entry] = []
         self._any_crossed = False
         self._errors: list[float] = []
 
@@ -93,7 +99,7 @@ class _Overview:
                 self._errors.append(entry["composed_error"])
             if entry["status"] == "done":
                 self._provenances.add(provenance_of(cell))
-                self._bound.append({name: entry[name] for name in ("own_step_s", "host_bound", "slowest_step_s")})
+                self._done.append({name: entry[name] for name in _OF_NOTES})
             yield cell, entry
 
     @property
@@ -101,9 +107,11 @@ class _Overview:
         """What must be said of the cells that were taken."""
         composed = composed_note(self._num_composed, self.counts["done"], self._errors)
         crossed = RECORDED_NOTE if self._any_crossed else None
-        bound = host_bound_note(self._bound)
+        apart, alone = replicas_apart_note(self._done), arrived_alone_note(self._done)
+        bound = host_bound_note(self._done)
         virtual = virtual_in_words(self._num_virtual, self.counts["done"])
-        return [note for note in (crossed, composed, bound, mixed_note(self._provenances), virtual) if note]
+        mixed = mixed_note(self._provenances)
+        return [note for note in (apart, crossed, alone, composed, bound, mixed, virtual) if note]
 
 
 def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -> Entry:
@@ -131,9 +139,10 @@ def status_entry(folder: CellFolder, own: OwnSteps, *, links_too: bool = True) -
     entry["virtual"] = entry["status"] == "done" and is_virtual(folder)
     about = cell_row(folder) | own.row(folder)
     entry |= {name: about[name] for name in _HOW_FAR_TO_TRUST}
+    entry["replicas_apart"] = about["replicas_apart"]
     running = running_now(folder) if entry["status"] in (PLANNED, UNFINISHED) else None
     if running is not None:
-        entry |= {"status": "running", "reason": _in_words(running)}
+        entry |= {"status": RUNNING, "reason": _in_words(running)}
     return entry | {"running": running, "folder": str(folder.path), "config": cell.config}
 
 
@@ -152,6 +161,7 @@ def _unreadable(folder: CellFolder, problem: RecordError) -> Entry:
     named = {"id": cell_id, "slug": slug, "experiment": folder.path.parent.name, "arm": "", "status": UNREADABLE}
     empty = dict.fromkeys(("metric", "time_to_target_s", "censored_at_s", "final_metric", "config"))
     empty |= {"composed": False, "composed_error": None, "virtual": False, **dict.fromkeys(_HOW_FAR_TO_TRUST)}
+    empty["replicas_apart"] = False
     return {**named, **empty, "reason": str(problem), "folder": str(folder.path), "running": None}
 
 

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bwbench.base.units import BANDWIDTH
+from bwbench.base.plain_data import mapping_at
+from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.cli.cell_table import time_to_target
 from bwbench.cli.output import plain_table, seconds, size
+from bwbench.network.link import Link
 from bwbench.records import CellFolder, cell_at
+from bwbench.records.cell_identity import DEFAULTS
 from bwbench.records.schema import (
+    Applied,
     CurvePoint,
+    Emulator,
     End,
+    Environment,
     JsonObject,
     LedgerSummary,
     LinkRecord,
@@ -24,11 +30,13 @@ from bwbench.records.schema import (
 from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING, FIT
 from bwbench.results.analysis.caveats import ComposedError, composed_error
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
-from bwbench.results.analysis.cells import is_virtual, setting_of, state_of
+from bwbench.results.analysis.cells import cell_row, describe_link, is_virtual, setting_of, state_of
+from bwbench.results.analysis.replicas_apart import PROMISE
 from bwbench.results.analysis.trial import PART_NAMES, digest_of
 
 _INDENT = "  "
 _EVALUATIONS = 12  # the last ones; --json has all
+_UNSHAPED = Link.model_validate("unshaped").model_dump(mode="json", by_alias=True)
 _NO_TIMES = "virtual nodes share one process: their times say nothing"
 
 
@@ -96,9 +104,9 @@ def cell_text(record: Shown) -> Iterator[str]:
     sections = (
         ("outcome", _outcome(record)),
         ("configuration", _configuration(folder.cell.config)),
-        ("link", _link(folder.link, _part(content["link"]))),
+        ("link", _link(folder.link, folder.environment)),
         ("time of a step", [_NO_TIMES] if is_virtual(folder) else _ledger(record.ledger)),
-        ("bytes", _bytes(folder.status, folder.link)),
+        ("bytes", _bytes(folder.status, folder.link, folder.environment)),
         ("environment", _aligned(_part(content["environment"])) or ["nothing recorded"]),
         ("evaluations on the validation split", _evaluations(record.curve)),
     )
@@ -171,6 +179,8 @@ def _outcome(record: Shown) -> Iterator[str]:
     else:
         reached = time_to_target(status.time_to_target_s, status.censored_at_s, composed=composed is not None)
         yield f"time to target   {reached}{_looked_at_anew(record.folder)}"
+        if cell_row(record.folder)["arrived_alone"]:
+            yield "                 its nodes had sent nothing until then: the time of nodes that train alone"
         yield from map(_arrival, status.arrivals if len(status.arrivals) > 1 else ())
     if composed is not None:
         ends = composed.interval_s
@@ -190,6 +200,8 @@ def _outcome(record: Shown) -> Iterator[str]:
     )
     if status.replicas_identical is not None:
         yield f"replicas         {'bit-equal at the end' if status.replicas_identical else 'differ at the end'}"
+        if cell_row(record.folder)["replicas_apart"]:
+            yield f"                 and the method promises {PROMISE}: no time of it counts"
 
 
 def _configuration(config: JsonObject) -> Iterator[str]:
@@ -197,7 +209,9 @@ def _configuration(config: JsonObject) -> Iterator[str]:
     nodes = "1 node" if setting.nodes == 1 else f"{setting.nodes} nodes"
     samples = f"{nodes} x {setting.accumulate} x batch {setting.batch_size} = {setting.global_batch} samples a step"
     yield f"{setting.model} on {setting.dataset}, {samples}, seed {setting.seed}"
-    yield from _aligned(config)
+    asked = {key: value for key, value in mapping_at(config, "link").items()
+             if value != DEFAULTS["link"].get(key, ()) and _inline(value) != "-"}  # fmt: skip
+    yield from _aligned({**config, "link": asked})
 
 
 def _aligned(content: Mapping[str, object]) -> list[str]:
@@ -206,13 +220,14 @@ def _aligned(content: Mapping[str, object]) -> list[str]:
     return [f"{key:<{width}}  {_inline(value)}" for key, value in content.items()]
 
 
-def _link(link: LinkRecord | None, content: JsonObject) -> Iterator[str]:
-    """``content``: the same as it stands in the file."""
+def _link(link: LinkRecord | None, environment: Environment | None) -> Iterator[str]:
+    """What tells whether it was the link that was asked for; --json has every field."""
     if link is None:
         yield "nothing recorded"
         return
     reason = f" ({link.backend_reason})" if link.backend_reason else ""
-    yield f"asked     {_inline(link.requested)}"
+    asked = "-" if link.requested is None else describe_link(link.requested)
+    yield f"asked     {'nothing (link: unshaped)' if link.requested == _UNSHAPED else asked}"
     if link.dilation is not None:
         text = f"made {link.dilation:g} times as slow; what was applied and measured is in the machine's time"
         yield f"dilated   {text}"
@@ -221,14 +236,70 @@ def _link(link: LinkRecord | None, content: JsonObject) -> Iterator[str]:
     for host in hosts:
         what = f"{host.interface}: {host.applied}" if host is not None else "nothing was heard of this host"
         yield f"applied   {what}"
-    if not hosts:
-        yield f"applied   {_inline(content.get('applied') or None)}"
+    if not hosts and link.applied is not None:
+        yield f"applied   {', '.join(_applied(link.applied)) or '-'}"
     for measured, when in ((link.achieved_before, "before training"), (link.achieved_after, "after training")):
         if measured is not None:
             yield f"measured {when}: {measured.verdict} {'; '.join(measured.reasons)}".rstrip()
             yield from _pairs(measured.pairs)
-    if emulator := content.get("emulator"):
-        yield f"emulator  {_inline(emulator)}"
+    if environment is not None and environment.hosts is not None:
+        yield f"sends by  {'; '.join(_interfaces(environment))}"
+    elif found := ", ".join(_emulator(link.emulator)):
+        yield f"emulator  {found}"
+
+
+def _applied(applied: Applied) -> Iterator[str]:
+    """What was set for most nodes, and what is unusual about the others."""
+    up, down = _rate(applied.up_bps), _rate(applied.down_bps)
+    if applied.up_bps is not None or applied.bandwidth_bps is not None:
+        yield f"{up} up, {down} down" if up != down else _rate(applied.bandwidth_bps or applied.up_bps)
+    yield from (f"trace {direction}" for direction, trace in (("up", applied.up_trace), ("down", applied.down_trace))
+                if trace is not None)  # fmt: skip
+    if applied.latency_s is not None:
+        yield f"{_duration(applied.latency_s)} one way"
+    if applied.jitter_s:
+        yield f"jitter {_duration(applied.jitter_s)}"
+    if applied.loss:
+        yield f"loss {100 * applied.loss:.3g} %"
+    if applied.queue_bytes is not None:
+        yield f"queue {size(applied.queue_bytes)}"
+    elif applied.queue_packets is not None:
+        yield f"queue {applied.queue_packets} packets"
+    if applied.outages:
+        yield f"{len(applied.outages)} outage(s)"
+    if applied.nodes:
+        yield f"node(s) {', '.join(sorted(applied.nodes))} differ"
+    if applied.mtu is not None:
+        yield f"MTU {applied.mtu}"
+    if (control := applied.tcp.get("tcp_congestion_control")) is not None:
+        yield f"TCP {control}"
+    yield from applied.undilated
+
+
+def _emulator(emulator: Emulator) -> Iterator[str]:
+    """How late frames left (those of the training, where they are told apart), and what was lost."""
+    late = emulator.training if emulator.training is not None and emulator.training.frames else None
+    median_s, most_s, max_s = (
+        (late.p50_s, late.p99_s, late.max_s)
+        if late is not None
+        else (emulator.lateness_p50_s, emulator.lateness_p99_s, emulator.lateness_max_s)
+    )
+    if median_s is not None:
+        yield f"frames left {_duration(median_s)} late (median), 99 % within {_duration(most_s)}"
+        yield f"{_duration(max_s)} at most"
+    if emulator.drops is not None:
+        yield f"{emulator.drops} dropped by the link"
+    if lost := (emulator.overruns or 0) + (emulator.unsent or 0):
+        yield f"{lost} lost by this machine"
+    if emulator.alive is False:
+        yield "it had died by the end"
+
+
+def _interfaces(environment: Environment) -> Iterator[str]:
+    """Across several hosts: each interface, and whose it is."""
+    for (address, name), ranks in environment.ranks_by_interface.items():
+        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+        yield f"{name} at {address} ({who})" if name else f"none ({who})"
 
 
 def _pairs(pairs: Sequence[MeasuredPair]) -> Iterator[str]:
@@ -272,7 +343,7 @@ def _ledger(ledger: LedgerSummary | None) -> Iterator[str]:
         yield f"waiting is not split into peers and link: {ledger.peers_reason}"
 
 
-def _bytes(status: Status | None, link: LinkRecord | None) -> Iterator[str]:
+def _bytes(status: Status | None, link: LinkRecord | None, environment: Environment | None) -> Iterator[str]:
     if status is not None and status.payload_bytes is not None:
         each = f", {size(status.payload_bytes / status.steps)} a step" if status.steps else ""
         until = f", {size(status.payload_bytes_to_target)} to target" if status.payload_bytes_to_target else ""
@@ -282,7 +353,10 @@ def _bytes(status: Status | None, link: LinkRecord | None) -> Iterator[str]:
         each = f", {size(wire.per_step_bytes)} a step" if wire.per_step_bytes is not None else ""
         ratio = f"; {wire.ratio:.3f} of the payload" if wire.ratio is not None else ""
         sent = wire.bytes - (wire.ack_bytes or 0)
-        yield f"wire     {size(sent)}{each}{ratio}; acknowledgements apart: {size(wire.ack_bytes)}"
+        apart = f"; acknowledgements apart: {size(wire.ack_bytes)}" if wire.ack_bytes is not None else ""
+        yield f"wire     {size(sent)}{each}{ratio}{apart}"
+        if environment is not None and any(len(ranks) > 1 for ranks in environment.ranks_by_interface.values()):
+            yield "         what ranks of one host say to one another leaves by no interface, and is not in it"
 
 
 def _evaluations(points: Sequence[CurvePoint]) -> Iterator[str]:
@@ -313,6 +387,10 @@ def _inline(value: Any) -> str:
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else BANDWIDTH.show(value, 4)
+
+
+def _duration(value: float | None) -> str:
+    return "-" if value is None else DURATION.format(float(f"{value:.3g}"))
 
 
 def _milliseconds(value: float | None) -> str:

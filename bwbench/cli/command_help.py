@@ -91,6 +91,7 @@ COMMANDS: dict[str, CommandHelp] = {
         RUN,
         (
             ("torchrun on every host", "bwbench launch-script mine.yaml > train.sh"),
+            ("one method, on fewer nodes", "bwbench launch-script mine.yaml --set nodes=2 --only arm=ddp > two.sh"),
             ("eight machines of a cluster", "bwbench launch-script --slurm --array 8 experiments > sweep.sh"),
         ),
     ),

@@ -16,9 +16,9 @@ from bwbench.records import CellFolder, readable
 from bwbench.results.analysis.answer import answers
 from bwbench.results.analysis.arm_labels import recorded_name
 from bwbench.results.analysis.best_set import BestSet
-from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
+from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
-from bwbench.results.analysis.cells import DONE, cell_row, is_composed, left_out_notes, state_of
+from bwbench.results.analysis.cells import DONE, cell_row, left_out_notes, state_of
 from bwbench.results.analysis.comparison import (
     ArmRow,
     BestRow,
@@ -32,7 +32,8 @@ from bwbench.results.analysis.comparison import (
 )
 from bwbench.results.analysis.crossover import Crossover
 from bwbench.results.analysis.equal_footing import MetricMean
-from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps
+from bwbench.results.analysis.notes import notes_on
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import ONE_REPEAT, Estimate
 
@@ -69,12 +70,8 @@ def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> lis
     """What must be said of a comparison of these cells: what is left out, composed, bound by the host, or mixed."""
     left_out = [note.replace("Not drawn", "Left out") for note in left_out_notes(cells)]
     done = [cell for cell in cells if state_of(cell) == DONE]
-    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
-    if composed and any(map(is_composed, done)):
-        composed = f"{COMPOSED_MARK} {composed}"
     own = OwnSteps.of(done)
-    bound = host_bound_note([cell_row(cell) | own.row(cell) for cell in done])
-    return [*comparison.notes, *left_out, *filter(None, (composed, bound, provenance_note(done)))]
+    return [*comparison.notes, *left_out, *notes_on(done, [cell_row(cell) | own.row(cell) for cell in done])]
 
 
 _INDENT = "  "

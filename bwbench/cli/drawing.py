@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,11 +61,13 @@ class _ProgressLine:
         self.show("")
         self._length = 0
 
+    close = clear
+
     def counted(self, cells: Iterator[CellFolder]) -> Iterator[CellFolder]:
         """The same cells, their number shown as they come."""
         for number, cell in enumerate(cells):
             if number % _READ_AT_ONCE == 0:
-                self.show(f"reading records: {number} cells")
+                self.show(f"reading records: {number} cells" if number else "reading records")
             yield cell
 
 
@@ -88,6 +92,7 @@ def draw(
     Raises ConfigError where nothing can be drawn.
     """
     began_s, line = time.monotonic(), _ProgressLine()
+    again = f"bwbench plot {shlex.quote(str(taken.folder))}"  # the demo draws too, and has no options
     reader = Reader()
     cells, refused = read_cells(line.counted(taken.cells()), reader)
     line.clear()
@@ -96,16 +101,17 @@ def draw(
     num_drawn, num_files, num_not_drawn = 0, 0, 0
     notes: dict[str, None] = {}
     skipped: list[str] = []
-    for number, drawn in enumerate(draw_pictures(pictures, out, width_in, formats, folders=folders)):
-        line.clear()
-        for path in drawn.paths:
-            print(path, flush=True)
-        line.show(f"{number + 1} of {len(pictures)} pictures, {seconds(time.monotonic() - began_s)}")
-        num_files += len(drawn.paths)
-        num_drawn, num_not_drawn = num_drawn + bool(drawn.paths), num_not_drawn + (not drawn.paths)
-        notes |= dict.fromkeys(drawn.notes)
-        skipped += drawn.skipped
-    line.clear()
+    with closing(draw_pictures(pictures, out, width_in, formats, folders=folders)) as coming, closing(line):
+        for number, drawn in enumerate(coming):
+            line.clear()
+            for path in drawn.paths:
+                print(path, flush=True)
+            num_files += len(drawn.paths)
+            num_drawn, num_not_drawn = num_drawn + bool(drawn.paths), num_not_drawn + (not drawn.paths)
+            looked_at = f"{number + 1} of {len(pictures)} looked at"  # not all of them apply
+            line.show(f"{num_drawn} pictures, {looked_at}, {seconds(time.monotonic() - began_s)}")
+            notes |= dict.fromkeys(drawn.notes)
+            skipped += drawn.skipped
     if not num_files:
         raise ConfigError("\n  ".join([f"{taken.folder}: there is nothing to draw", *skipped]))
     if verbose:
@@ -113,11 +119,10 @@ def draw(
     if verbose or wanted.figures:  # who names a figure is told why it is not there
         _note(f"not drawn: {one}" for one in skipped)
     elif num_not_drawn or notes:
-        _note(
-            [f"-v says why {num_not_drawn} pictures do not apply, and {len(notes)} remarks that stand under the others"]
-        )
+        why = f"why {num_not_drawn} pictures do not apply, and {len(notes)} remarks that stand under the others"
+        _note([f"`{again}{' --all' if wanted.everything else ''} -v` says {why}"])
     if wanted.is_first_look:
-        _note(["these answer first, each at one setting; --all draws every figure at every setting"])
+        _note([f"these answer first, each at one setting; `{again} --all` draws every figure at every setting"])
     took = seconds(time.monotonic() - began_s)
     print(f"{num_drawn} pictures of {len(cells)} cells, {num_files} files, in {took}", file=sys.stderr)
 

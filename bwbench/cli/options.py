@@ -102,6 +102,25 @@ EXPERIMENTS = Path("experiments")
 TUNING_SEED = 1000
 MAX_WIDEN = 10
 
+SetValues = Annotated[
+    list[str] | None,
+    option(
+        "Another value for a key, in the words of the file: nodes=8, 'link.bandwidth=2 Mbit/s', optimizer.lr=0.1. "
+        "In place of an axis of the matrix a list is the new axis: 'algorithm=[ring, ddp]'; one value ends it. "
+        "Repeatable.",
+        "--set",
+        metavar="KEY=VALUE",
+    ),
+]
+OnlyCells = Annotated[
+    list[str] | None,
+    option(
+        "Only cells that have this value under a key of the file, or as arm, repeat, experiment, id or slug: "
+        "arm=ring; one of several: 'arm=ring|ddp'. Keys of the link leave cells in that have none, such as single: "
+        "'link.bandwidth=10 Mbit/s'. Repeatable; values of one key are alternatives, several keys hold together.",
+        metavar="KEY=VALUE",
+    ),
+]
 Results = Annotated[Path, option("Folder for results.", metavar="DIR")]
 ResultsFolder = Annotated[
     Path, typer.Argument(metavar="DIR", help="results/, or one experiment in it.", show_default=False)
@@ -125,16 +144,7 @@ class SweepOptions:
         list[Path] | None,
         typer.Argument(metavar="FILES", help="Experiment files (YAML), or folders of them.", show_default=False),
     ] = None
-    set_: Annotated[
-        list[str] | None,
-        option(
-            "Another value for a key, in the words of the file: nodes=8, 'link.bandwidth=2 Mbit/s', optimizer.lr=0.1. "
-            "In place of an axis of the matrix a list is the new axis: 'algorithm=[ring, ddp]'; one value ends it. "
-            "Repeatable.",
-            "--set",
-            metavar="KEY=VALUE",
-        ),
-    ] = None
+    set_: SetValues = None
     results: Results = Path("results")
     retry: Annotated[
         list[str] | None,
@@ -144,15 +154,7 @@ class SweepOptions:
             metavar="STATUS",
         ),
     ] = None
-    only: Annotated[
-        list[str] | None,
-        option(
-            "Only cells that have this value under a key of the file, or as arm, repeat, experiment, id or slug: "
-            "arm=ring; one of several: 'arm=ring|ddp'. Keys of the link leave cells in that have none, such as single: "
-            "'link.bandwidth=10 Mbit/s'. Repeatable; values of one key are alternatives, several keys hold together.",
-            metavar="KEY=VALUE",
-        ),
-    ] = None
+    only: OnlyCells = None
     shard: Annotated[
         str | None, option("The I-th of N parts, from 1: one for each machine or array job.", metavar="I/N")
     ] = None
@@ -282,7 +284,8 @@ def take(folder: Path, *, published: bool = False) -> Taken:
 
 
 def find_cell(name: str, results: Path) -> Path:
-    """Folder of the cell that ``name`` means: a path, or an id (or its start) or slug below ``results``.
+    """Folder of the cell that ``name`` means: a path, whose id may be left out, or an id (or its start) or slug below
+    ``results``.
 
     An own run of that name stands before published ones. Raises ConfigError where there is none, or more than one.
     """
@@ -296,6 +299,8 @@ def find_cell(name: str, results: Path) -> Path:
 
     if (found := cell_at(path)).is_packed:
         return found.path
+    if path.parent != Path() and path.parent.is_dir():  # a slug in a folder that was named, without its id
+        results, name = path.parent, path.name
     if not results.is_dir():
         raise ConfigError(f"{name!r} is no cell's folder, and there is no folder {results}; name one with --results")
     near = _called(name, iter_cells(results))

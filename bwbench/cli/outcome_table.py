@@ -22,22 +22,14 @@ from bwbench.cli.output import MAX_ROWS, FittedTable, fit_table, seconds, size
 from bwbench.methods.roles import REFERENCE, standing_by_name
 from bwbench.records import CellFolder
 from bwbench.records.schema import Measurement
-from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
+from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.arrival import FIRST_CROSSING
-from bwbench.results.analysis.caveats import COMPOSED_MARK, composed_errors, composed_note, provenance_note
+from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, arrival_notes
-from bwbench.results.analysis.cells import (
-    Row,
-    cell_row,
-    concerns_no_link,
-    is_composed,
-    is_virtual,
-    name_of,
-    standing_of,
-    time_words,
-)
+from bwbench.results.analysis.cells import Row, cell_row, concerns_no_link, is_virtual, name_of, standing_of, time_words
 from bwbench.results.analysis.grouping import deciding, flat_settings, sortable
-from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps
+from bwbench.results.analysis.notes import notes_on
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, by_seed, estimate, number
 from bwbench.results.analysis.taken_apart import in_samples
@@ -159,9 +151,7 @@ def outcome_notes(done: Sequence[CellFolder], planned: Configs) -> Iterator[str]
     labels, own = arm_labels(folder.cell for folder in done), OwnSteps.of(done)
     rows = [cell_row(folder) | own.row(folder) for folder in done]
     yield from arrival_notes(folder for folder in done if not is_virtual(folder))
-    if composed := composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)]):
-        yield f"{COMPOSED_MARK} {composed}"
-    yield from filter(None, (host_bound_note(rows), unlike_arms_note(done), provenance_note(done)))
+    yield from notes_on(done, rows)
     if any(len(outcome.folders) == 1 for outcome in _outcomes(done, planned, labels, own)):
         yield f"n = 1: {ONE_REPEAT}."
 
@@ -225,6 +215,8 @@ def _goodput_lines(rows: Sequence[Outcome]) -> Iterator[str]:
     """What the link was to carry and did, before training: of all flows at once, which on a shared air is much less
     than the link's rate; and of one by itself where that was measured."""
     by_flows: dict[int, list[Measurement]] = {}
+    is_shared = any(row.rows[0]["medium"] == "shared" for row in rows)
+    where = " over the shared air" if is_shared else ""
     for folder in (folder for row in rows for folder in row.folders):
         measured = folder.link.in_asked_time.achieved_before if folder.link is not None else None
         if measured is not None and any(pair.asked_goodput_bps for pair in measured.pairs):
@@ -232,10 +224,11 @@ def _goodput_lines(rows: Sequence[Outcome]) -> Iterator[str]:
     for flows, found in sorted(by_flows.items()):
         pairs = [pair for measured in found for pair in measured.pairs]
         asked, achieved = ([getattr(pair, f"{what}_goodput_bps") for pair in pairs] for what in ("asked", "achieved"))
-        line = f"goodput of one of {flows} flows, all sending: {_rates(asked)} asked, {_rates(achieved)} achieved"
+        line = f"goodput of one of {flows} flows, all sending{where}: "
+        line += f"{_rates(asked)} expected, {_rates(achieved)} achieved"
         alone = [[getattr(one, f"alone_{what}_goodput_bps") for one in found] for what in ("asked", "achieved")]
         if any(alone[0]):
-            line += f"; of one alone: {_rates(alone[0])} asked, {_rates(alone[1])} achieved"
+            line += f"; of one alone: {_rates(alone[0])} expected, {_rates(alone[1])} achieved"
         yield line
 
 

@@ -22,6 +22,7 @@ _LONGEST_TEXT = 4096  # of a table, as long as a path: a longer one would make e
 _NAMES = ("cell", "arm", "method")  # columns of names
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _NARROWEST = 24  # of a column that goes on in the next line
+MUCH_LESS = "usually much less"  # behind a time up to the limit, of trainings that stop at their target
 PLAIN_WIDTH = 240  # columns of a table that goes into a file or a pipe: nothing there wraps it
 
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from bwbench.base.errors import LaunchError
 from bwbench.base.units import DURATION
 from bwbench.cli.needed_data import data_problems
-from bwbench.cli.output import MAX_ROWS, new_table, print_json_rows, seconds, size, stderr, stdout
+from bwbench.cli.output import MAX_ROWS, MUCH_LESS, new_table, print_json_rows, seconds, size, stderr, stdout
 from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.calibration import Stopping
 from bwbench.experiment.plan.carried import HostLoad, not_carried
 from bwbench.experiment.plan.composing import COMPOSED
+from bwbench.experiment.plan.first_exchange import may_arrive_alone
 from bwbench.running.sweep import SweepPlan
 
 # From the configuration alone; ``steps`` is up to the limit.
@@ -31,7 +32,8 @@ def print_cells(sweep: SweepPlan) -> None:
     _print_table(planned[:MAX_ROWS], foreseen)
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
-    for text in (*sweep.notes, *doubts(planned), *not_carried(planned, foreseen.estimates)):
+    of_cells = (*not_carried(planned, foreseen.estimates), *may_arrive_alone(planned, foreseen))
+    for text in (*sweep.notes, *doubts(planned), *of_cells):
         stderr().print(f"note: {text}")
     for problem in data_problems(item.cell for item in sweep.todo):
         stderr().print(f"note: not ready to run here: {problem}")
@@ -65,14 +67,18 @@ def _foreseen(sweep: SweepPlan) -> Forecast:
 
 
 def _total_in_words(todo: Sequence[PlannedCell], foreseen: Forecast) -> str:
-    """``, at most about 3 min 10 s (predicted from 4 finished cells)``; nothing where there are no predictions."""
+    """``, at most about 3 min 10 s (predicted from 4 finished cells), mostly much less: …``; nothing where there are no
+    predictions."""
     if not foreseen.estimates:
         return ""
     expected = [foreseen.predict(item) for item in todo]
     total_s = sum(one.total_s for one in expected)
     at_most = "" if expected and all(one.to_target for one in expected) else "at most "
+    sooner = f", {MUCH_LESS}: training stops at the target" if any(one.may_end_sooner for one in expected) else ""
     cells = f"{foreseen.num_cells} finished cell{'s' if foreseen.num_cells > 1 else ''}"
-    predicted = f", {at_most}about {seconds(total_s)}{f' (predicted from {cells})' if foreseen.num_cells else ''}"
+    predicted = (
+        f", {at_most}about {seconds(total_s)}{f' (predicted from {cells})' if foreseen.num_cells else ''}{sooner}"
+    )
     to_limit_s, to_target_s = (sum(foreseen.predict(item, stop).total_s for item in todo) for stop in _STOPS)
     if to_target_s >= to_limit_s:  # no target, or nobody knows yet how far off it is
         return predicted
@@ -121,6 +127,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
         "notes": [
             *(text for text in sweep.notes if text not in sweep.warnings),
             *not_carried(sweep.selected, foreseen.estimates),
+            *may_arrive_alone(sweep.selected, foreseen),
         ],
         "data_problems": [str(problem) for problem in data_problems(item.cell for item in sweep.todo)],
     }

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError
-from bwbench.cli.options import Results, SweepOptions, TuneOptions, option, takes_options
+from bwbench.cli.options import OnlyCells, Results, SetValues, SweepOptions, TuneOptions, option, takes_options
 
 if TYPE_CHECKING:
     from bwbench.experiment.config.experiment import Experiment
     from bwbench.running.cluster.job_scripts import ScriptSetting
+    from bwbench.running.sweep import Selection
 
 MOST_TASKS = 1000  # Slurm's usual MaxArraySize is 1001
 
@@ -102,16 +103,19 @@ def launch_script(
     array: Annotated[
         int, option("Tasks of the array job, for launcher: local.", "--array", metavar="N", min=1, max=MOST_TASKS)
     ] = 1,
+    set_: SetValues = None,
     results: Results = Path("results"),
+    only: OnlyCells = None,
 ) -> int:
     """Print a shell file that runs experiments on other machines; nothing is started.
 
     For launcher: external, one torchrun a cell on every host, or with --slurm one srun. For launcher: local, with
     --slurm, an array job each of whose tasks runs its share of the cells on a machine of its own.
     """
-    from bwbench.running.sweep.sweep_plan import experiment_files, load_experiments
+    from bwbench.running.sweep.sweep_plan import Selection, experiment_files, load_experiments
 
-    experiments = load_experiments(experiment_files(files))
+    experiments = load_experiments(experiment_files(files), set_ or [])
+    selection = Selection.parse(only or [])
     launchers = {point.config.launcher for experiment in experiments for point in experiment.points}
     if len(launchers) > 1:
         raise ConfigError(
@@ -127,11 +131,12 @@ def launch_script(
             raise ConfigError(
                 "launch-script: --array is for launcher: local; a job of an external one runs its cells in turn"
             )
-        text, said = _external(experiments, _setting(results), slurm=slurm)
+        text, said = _external(experiments, selection, _setting(results), slurm=slurm)
     elif slurm:
         from bwbench.running.cluster.job_scripts import array_script
 
-        text = array_script([str(file) for file in files], array, _setting(results))
+        words = [f"--set={value}" for value in set_ or []] + [f"--only={value}" for value in only or []]
+        text = array_script([str(file) for file in files], array, _setting(results), words)
         said = f"{len(experiments)} experiment(s) in {array} task(s); submit with sbatch"
     else:
         raise ConfigError(
@@ -143,11 +148,13 @@ def launch_script(
     return EXIT_OK
 
 
-def _external(experiments: Sequence[Experiment], setting: ScriptSetting, *, slurm: bool) -> tuple[str, str]:
+def _external(
+    experiments: Sequence[Experiment], selection: Selection, setting: ScriptSetting, *, slurm: bool
+) -> tuple[str, str]:
     from bwbench.experiment.plan.cell import build_plan
     from bwbench.running.cluster.job_scripts import slurm_script, torchrun_script
 
-    cells = [cell for experiment in experiments for cell in build_plan(experiment).cells]
+    cells = selection.of([cell for experiment in experiments for cell in build_plan(experiment).cells])
     hosts = max(cell.config.nodes for cell in cells)
     if slurm:
         return slurm_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} node(s); submit with sbatch"

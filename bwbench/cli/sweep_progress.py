@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from bwbench.cli.output import new_table, seconds, stderr
+from bwbench.cli.output import MUCH_LESS, new_table, seconds, stderr
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.records.schema import Evaluation, Event, Status
@@ -65,10 +65,13 @@ class _Shown:
         self._rows: dict[tuple[str, str], _Row] = {}
 
     def _left_in_words(self) -> str:
-        """``, about 12 min left``; at most as long as predicted before anything has been measured."""
+        """``, about 12 min left``; at most as long as predicted before anything has been measured, and while a cell may
+        be at its target long before its limit."""
         if (left_s := self._left.left_s()) < 1:
             return ""
-        return f", {'about' if self._left.is_measured else 'at most about'} {seconds(left_s)} left"
+        sooner = self._left.may_end_sooner
+        about = "about" if self._left.is_measured and not sooner else "at most about"
+        return f", {about} {seconds(left_s)} left{f', {MUCH_LESS}' if sooner else ''}"
 
 
 class PlainProgress(_Shown):

@@ -40,6 +40,21 @@ class Phase:
         return counted % self.period in {remainder % self.period for remainder in self.exchanges}
 
 
+def first_exchange(phases: Sequence[Phase]) -> int | None:
+    """The step, counted from 1, in which an exchange begins for the first time. Pure.
+
+    None where none ever does, and where nothing is said of the steps.
+    """
+    begun_at = 0
+    for phase in phases:
+        until = phase.period if phase.num_steps is None else min(phase.period, phase.num_steps)
+        for counted in range(1, until + 1):
+            if phase.begins(counted):
+                return begun_at + counted
+        begun_at += phase.num_steps or 0
+    return None
+
+
 @dataclass(frozen=True)
 class StepInPhase:
     """One optimizer step.

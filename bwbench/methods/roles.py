@@ -14,6 +14,7 @@ METHOD: Final = "method"  # a way to train on a link
 REFERENCE: Final = "reference"  # one node alone: is a second one worth it at all?
 HEADROOM: Final = "headroom"  # averages that cost nothing: what a perfect network would give
 CENTRAL, DECENTRAL = "central", "decentral"
+AFTER_EVERY_STEP, NEVER = "after every step", "never"  # of an algorithm's ``replicas_equal``
 EXACT, PARTIAL, UNKNOWN = "exact", "partial", "unknown"
 LIMITS: tuple[Role, ...] = (REFERENCE, HEADROOM)  # what there is to lose or to gain: they draw the frame for methods
 
@@ -86,6 +87,18 @@ def topology_by_name(collective: str) -> Topology | None:
     if not way.needs_peers:
         return None
     return Topology(way.topology or collective, EXACT if way.exact else PARTIAL, CENTRAL if way.central else DECENTRAL)
+
+
+def replicas_equal_by_name(algorithm: str, collective: str) -> str | None:
+    """When all nodes hold the same bits: as the algorithm declares it, and never where its collective is not exact.
+
+    None where one of them is not known here: of a plugin that was not loaded.
+    """
+    try:
+        kind, way = ALGORITHMS.load(algorithm), COLLECTIVES.load(collective)
+        return str(kind.replicas_equal) if way.exact else NEVER
+    except Exception:  # as for ``standing_by_name``
+        return None
 
 
 def as_role(text: str) -> Role:

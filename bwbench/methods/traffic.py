@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -9,6 +10,7 @@ from bwbench.network.link import Link
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES, FullFrame
 from bwbench.network.link.node_link import path_between
 
+GLOO_HEADER_BYTES = 48  # before each message; and twice in a frame of its own, since both sides say that they are ready
 SEGMENTS_PER_ACK = 2  # TCP delays acknowledgements to one in two full segments
 
 
@@ -29,6 +31,8 @@ class Traffic:
         serial_bytes: those bytes of the busiest rank that cannot overlap with its own other direction, because it must
             have received them before it sends them on, e.g. the last bucket of a parameter server. 0 where every rank
             sends and receives at the same time all along, as in a ring.
+        messages: that carry the payload, sent by all ranks together: each costs headers of its own. 0 where a method
+            does not say.
         in_background: sent while the nodes compute, over whole steps: it lengthens a step only where it takes longer.
     """
 
@@ -37,6 +41,7 @@ class Traffic:
     rounds: float
     serial_bytes: float = 0.0
     in_background: bool = False
+    messages: float = 0.0
 
     @classmethod
     def none(cls, num_nodes: int) -> Traffic:
@@ -47,7 +52,8 @@ class Traffic:
         """This traffic times ``factor``: 1/H for what happens every H steps."""
         sent = tuple(factor * size for size in self.payload_bytes_per_rank)
         received = tuple(factor * size for size in self.received_bytes_per_rank)
-        return Traffic(sent, received, factor * self.rounds, factor * self.serial_bytes, self.in_background)
+        rounds, serial, messages = (factor * value for value in (self.rounds, self.serial_bytes, self.messages))
+        return Traffic(sent, received, rounds, serial, self.in_background, messages)
 
     def without_bytes(self) -> Traffic:
         """The rounds alone, as if messages were empty."""
@@ -63,6 +69,20 @@ class Traffic:
     def busiest_bytes(self) -> float:
         """The most that one direction of one node's link carries."""
         return max((*self.payload_bytes_per_rank, *self.received_bytes_per_rank), default=0.0)
+
+
+def wire_bytes(traffic: Traffic, full: FullFrame) -> float:
+    """Bytes of the frames that carry one step's payload, of all ranks together; without acknowledgements.
+
+    What a message of gloo's costs beside its payload, some 300 bytes, is most of it where messages are small
+    (docs/algorithms/bytes.md). All are taken to be equally long, and none is sent twice.
+    """
+    if not traffic.messages:
+        return traffic.total_bytes * full.wire_per_payload
+    message = traffic.total_bytes / traffic.messages + GLOO_HEADER_BYTES
+    headers = full.num_bytes - full.tcp_payload_bytes
+    in_frames = message + headers * math.ceil(message / full.tcp_payload_bytes)
+    return traffic.messages * (in_frames + 2 * (GLOO_HEADER_BYTES + headers))
 
 
 def transfer_time_s(link: Link, traffic: Traffic) -> float:

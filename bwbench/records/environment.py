@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -26,11 +26,11 @@ _TCP_SETTINGS = (
 )
 
 
-def capture_environment(plugins: Sequence[str] = ()) -> Environment:
+def capture_environment(plugins_sha256: Mapping[str, str | None] | None = None) -> Environment:
     """Host, kernel, processor, versions and the commit of the program, as written to ``environment.json``.
 
     Args:
-        plugins: Python files of the user's that take part.
+        plugins_sha256: of what takes part and is not the program's (``experiment/plan/plugin_sources.py``).
     """
     processor = (_read("/proc/cpuinfo") or "").splitlines()
     models = [line.partition(":")[2].strip() for line in processor if line.startswith("model name")]
@@ -49,7 +49,7 @@ def capture_environment(plugins: Sequence[str] = ()) -> Environment:
         packages=versions(),
         git=_git_state(),
         source_sha256=_source_digest(),
-        plugins_sha256={path: _digest(Path(path)) for path in plugins},
+        plugins_sha256=dict(plugins_sha256 or {}),
         root=os.geteuid() == 0,
     )
 
@@ -93,13 +93,6 @@ def _source_digest() -> str:
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def _digest(path: Path) -> str | None:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 
 from bwbench.base.errors import ConfigError, RecordError
 from bwbench.records import CellFolder
+from bwbench.records.lock import claim_of
 from bwbench.records.schema import OUTCOMES, Event, Start, Step
 from bwbench.results.analysis.cell_arrival import kept_curve
-from bwbench.results.analysis.cells import DONE, PLANNED
+from bwbench.results.analysis.cells import DONE, PLANNED, RUNNING, UNFINISHED
 from bwbench.results.analysis.export import export_cells
 
 ParamValue: TypeAlias = str | float | bool
@@ -27,6 +28,8 @@ _CONFIG = "config."
 _TAGS = ("experiment", "arm", "status", "reason", "composed", "host", "commit", "bwbench", "torch")
 _OWN_TAG = "bwbench.id"
 MLFLOW_FILE = "mlflow.db"
+# In the words of ``mlflow.entities.RunStatus``; of a cell that runs a run is left as it is made: RUNNING.
+_MLFLOW_STATUS = {DONE: "FINISHED", "interrupted": "KILLED", UNFINISHED: "KILLED"}
 # MLflow's own limits.
 _MOST_METRICS, _MOST_PARAMS, _LONGEST_TEXT = 1000, 100, 500
 
@@ -46,7 +49,7 @@ class TrackedRun:
 
     Attributes:
         cell_id, name: of the cell; its name is that of its folder.
-        status: as ``status.json`` has it, ``missing`` or ``unfinished`` without one.
+        status: as ``status.json`` has it; without one ``running`` where a process holds the cell, else ``unfinished``.
         began_unix_s: when training began; 0 where that was not recorded.
         params: the configuration, by dotted keys; varied: those in which the cells differ, and their arm.
         tags: what else is known in words.
@@ -74,6 +77,8 @@ def tracked_runs(cells: Sequence[CellFolder], refused: list[RecordError]) -> Ite
     for cell, row in zip(cells, rows, strict=True):
         if row["status"] == PLANNED:
             continue
+        if row["status"] == UNFINISHED and claim_of(cell.path) is not None:
+            row |= {"status": RUNNING}
         try:
             curves = dict(_curves(cell))
             began_unix_s = _began_unix_s(cell)
@@ -238,8 +243,9 @@ def _write_run(client: Any, run: TrackedRun, artifacts: str) -> None:
         client.log_batch(run_id, params=some)
     for some in _in_parts(metrics, _MOST_METRICS):
         client.log_batch(run_id, metrics=some)
-    end_ms = max((metric.timestamp for metric in metrics), default=began_ms)
-    client.set_terminated(run_id, "FINISHED" if run.status == DONE else "FAILED", end_ms)
+    if run.status != RUNNING:
+        end_ms = max((metric.timestamp for metric in metrics), default=began_ms)
+        client.set_terminated(run_id, _MLFLOW_STATUS.get(run.status, "FAILED"), end_ms)
 
 
 def _in_parts(values: Sequence[Any], most: int) -> Iterator[list[Any]]:

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from bwbench.base.errors import BwbenchError, LaunchError, LinkError, UnfitMachineError
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell, lacks_times
 from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.plugin_sources import sources_of
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.checkpoint import delete_unfinished, find_checkpoint
@@ -159,7 +160,7 @@ class _Attempt:
     def __init__(self, item: PlannedCell, observer: CellObserver) -> None:
         self.item, self.observer = item, observer
         (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
-        environment = capture_environment(item.cell.config.plugins)
+        environment = capture_environment(sources_of(item.cell.config))
         if item.cell.config.compute.virtual:
             environment = environment.model_copy(update={"virtual": True})
         self.environment = environment

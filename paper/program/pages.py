@@ -19,6 +19,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.records import CellFolder
 from bwbench.records.files import write_bytes_atomic
 from bwbench.results.analysis.answer import (
+    Answer,
     answer_phrase,
     answers,
     link_phrase,
@@ -26,6 +27,7 @@ from bwbench.results.analysis.answer import (
     shared_phrases,
     whole_phrase,
 )
+from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.results import Reader, Results, results_of
 from bwbench.results.figures.album import save
 from bwbench.results.figures.bandwidth import TimeToAccuracyByBandwidth
@@ -83,7 +85,7 @@ def draw_picture(path: Path, records: Records) -> list[Path]:
 
 def _answer(cells: Sequence[CellFolder], at: str | None) -> Iterator[str]:
     """The answer at one link, as it stands alone; what is to be remembered in bold."""
-    found = [one for one in answers(cells) if plain(link_phrase(one)) == at]
+    found = [one for one in _all_answers(cells) if plain(link_phrase(one)) == at]
     if len(found) != 1:
         raise ConfigError(
             f"<!-- records: answer … at {at} -->: {len(found)} groups of cells have that link, one is due"
@@ -94,7 +96,7 @@ def _answer(cells: Sequence[CellFolder], at: str | None) -> Iterator[str]:
 
 def _answers(cells: Sequence[CellFolder], at: str | None) -> Iterator[str]:
     """All answers, a list for each group of links."""
-    for setting, of_links in groupby(answers(cells), lambda one: _written(setting_phrase(one))):
+    for setting, of_links in groupby(_all_answers(cells), lambda one: _written(setting_phrase(one))):
         here = list(of_links)
         yield from [f"{setting[0].upper()}{setting[1:]}:", ""]
         for one in here:
@@ -102,6 +104,10 @@ def _answers(cells: Sequence[CellFolder], at: str | None) -> Iterator[str]:
         yield ""
         for sentence in shared_phrases(here):
             yield from [*_wrapped(sentence), ""]
+
+
+def _all_answers(cells: Sequence[CellFolder]) -> list[Answer]:
+    return answers(cells, labels=arm_labels(folder.cell for folder in cells))
 
 
 def _times(cells: Sequence[CellFolder], at: str | None) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pytest import approx
 
 from bwbench.records import iter_cells
 from bwbench.results.analysis.answer import answer_phrase, answers
+from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.page.payload import build_payload
 from bwbench.results.page.render import render_page, scripts
 from bwbench.results.text import plain, significant
@@ -116,6 +117,7 @@ STUDIES = (
     Study("sweep", bandwidths_mbps=(1.0, 10.0), limit_s=14.0, samples_scale=3000.0),
     Study("sweep", bandwidths_mbps=(1.0, 10.0), step_time_s=0.005, arms=("ring", "ddp", "no-communication", "single")),
     Study("sweep", bandwidths_mbps=(None,), arms=("ring", "ddp", "threshold")),
+    Study("sweep", bandwidths_mbps=(1.0, 10.0), arms=("ring-int8", "ddp", "single")),
 )
 
 
@@ -135,7 +137,7 @@ def test_the_page_says_the_answer_of_the_tables(chromium, tmp_path, study):
       const sentences = sentencesOf(ranking(points, bandwidth).rows, rtt);
       return sentences.map((pieces) => pieces.map((piece) => piece.strong ?? piece).join("")).join(" ");
     }"""
-    found = answers(cells)
+    found = answers(cells, labels=arm_labels(folder.cell for folder in cells))
     assert len(found) == len(study.bandwidths_mbps)
     for answer in found:
         assert page.evaluate(said, answer.bandwidth_bps or 1e7) == plain(answer_phrase(answer))

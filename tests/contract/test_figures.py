@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from fixtures_album import draw_all
 from fixtures_matrices import write_matrix
 from fixtures_records import PRESETS, Study, write_study
 from matplotlib.figure import Figure
 
 from bwbench.base.registry import FIGURES
 from bwbench.results.analysis.results import Results, load_results, regrouped
-from bwbench.results.figures.album import Drawn, draw_album
+from bwbench.results.figures.album import Drawn
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.figure_contract import text_problems, violations
 from bwbench.results.figures.style import WIDTHS_IN
@@ -150,7 +151,7 @@ def test_the_pictures_name_their_cells(folders: dict[str, Path], name: str, tmp_
     few_first = sorted(folders.values(), key=lambda folder: len(list(folder.glob("*/*"))))
     drawn = Drawn()
     for folder in few_first:
-        drawn = draw_album(load_results(folder), tmp_path, [name])
+        drawn = draw_all(load_results(folder), tmp_path, [name])
         if drawn.paths:
             break
     assert drawn.paths, "drawn of none of the studies: add one to which it applies"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixtures_album import draw_all
 from fixtures_matrices import write_matrix
 
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
@@ -20,7 +21,6 @@ from bwbench.methods.roles import CENTRAL, HEADROOM, METHOD, PARTIAL, Topology
 from bwbench.records import iter_cells
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.results import load_results, regrouped
-from bwbench.results.figures.album import draw_album
 from bwbench.results.figures.best_algorithm import fastest_by_link
 from bwbench.results.figures.topology_by_medium import TopologyByMedium, topology_of, topology_table
 from bwbench.results.page.payload import build_payload
@@ -177,7 +177,7 @@ def test_figures_know_who_averages_with_whom(strangers: Path) -> None:
 
 
 def test_pictures_are_drawn_with_them(strangers: Path, tmp_path: Path) -> None:
-    drawn = draw_album(load_results(strangers), tmp_path, ["topology", "time-to-accuracy"], formats=["png"])
+    drawn = draw_all(load_results(strangers), tmp_path, ["topology", "time-to-accuracy"], formats=["png"])
     assert not drawn.skipped
     for figure in ("topology", "time-to-accuracy"):
         numbers = [path.read_text() for path in drawn.paths if path.name.startswith(figure) and path.suffix == ".json"]

@@ -113,6 +113,7 @@ def test_four_hosts_train_as_the_local_launcher_does(tmp_path: Path) -> None:
 def test_two_hosts_of_two_workers_average_inside_of_each_first(tmp_path: Path) -> None:
     """What docs/tutorials/two-offices.md does: the ranks of a host are consecutive, as `hierarchical` takes them."""
     inside_first = EXTERNAL.replace("algorithm: ring-fp16", "collective: {hierarchical: {workers_per_host: 2}}")
+    inside_first = inside_first.replace("model: logistic", "model: {name: cnn, hidden: 200}")  # payload, not headers
     script = scripted(tmp_path, inside_first)
     with hosts(tmp_path, script, 2, WORKERS="2") as (nodes, started):
         assert [process.wait(200) for process in started] == [0] * 2, messages(tmp_path)
@@ -125,6 +126,8 @@ def test_two_hosts_of_two_workers_average_inside_of_each_first(tmp_path: Path) -
     ends = [json.loads(log.read_text().splitlines()[-1]) for log in sorted(file.parent.glob("attempt-1/rank*.jsonl"))]
     sent = [end["payload_bytes"] for end in ends]
     assert sent[1] == sent[3] == 0 and sent[0] == sent[2] > 0, "leaders alone cross the link"
+    wire = json.loads((file.parent / "attempt-1" / "link.json").read_text())["wire"]
+    assert 1 < wire["ratio"] < 1.6, "the interface of a host counts once, whatever the number of its ranks"
 
 
 def test_agents_meet_by_c10d_too(tmp_path: Path) -> None:
@@ -164,6 +167,20 @@ def test_a_killed_worker_ends_the_cell_with_its_rank_named(tmp_path: Path, rank:
         assert killed.search((tmp_path / f"host{rank}" / "messages").read_text()), messages(tmp_path)
         assert killed.search(status["reason"]) or not (shares_disk or rank == 0), status["reason"]
         wait_for(lambda: not family(tmp_path), 15, "the end of all processes")
+
+
+def test_ctrl_c_ends_the_file_without_a_traceback_and_the_cell_is_interrupted(tmp_path: Path) -> None:
+    script = scripted(tmp_path, LONG.replace("nodes: 4", "nodes: 2") + "repeats: 2\n")
+    with hosts(tmp_path, script, 2) as (_, started):
+        wait_for(lambda: " of training" in messages(tmp_path), 150, "the start of training")
+        for process in started:
+            process.send_signal(signal.SIGINT)  # to all of its group, as a terminal sends it
+        assert [process.wait(60) for process in started] == [130] * 2, messages(tmp_path)
+        (file,) = records(tmp_path)  # by now, and of the first repeat alone
+        status = json.loads(file.read_text())
+        assert status["status"] == "interrupted" and "ended by SIGINT, as Ctrl-C" in status["reason"], status["reason"]
+        said = messages(tmp_path)
+        assert "Traceback" not in said and said.count("interrupted; start it again, on all hosts") == 2, said
 
 
 def test_what_is_done_is_left_out_and_what_was_interrupted_runs_again(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_it_holds_what_the_repository_has_and_nothing_else(packages: tuple[Path,
         metadata = file.read(next(name for name in names if name.endswith("METADATA"))).decode()
     for file in (ROOT / "configs").glob("*.yaml"):
         assert f"bwbench/examples/configs/{file.name}" in names
+    assert "bwbench/examples/docs/add-a-codec.md" in names
     tracked = subprocess.run(["git", "ls-files", "bwbench"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert set(tracked.stdout.split()) <= names, "a file of bwbench/ is missing in the wheel"
     made = {name for name in names if not re.match(r"bwbench-[\d.]+\.dist-info/|bwbench/examples/", name)}
@@ -43,7 +44,9 @@ def test_it_holds_what_the_repository_has_and_nothing_else(packages: tuple[Path,
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {"configs/wifi_10mbps.yaml", "CHANGELOG.md", "LICENSE", "setup.py"} <= inside
-    assert not [name for name in inside if name.startswith(("tests", "docs", "paper"))]
+    pages = ("docs/plugins.md", "docs/add-a")  # what `init` of a plugin points to
+    others = {name.partition("/")[0] for name in inside if "/" in name and not name.startswith(pages)}
+    assert not others & {"tests", "docs", "paper"}
     assert "On my link" in metadata and "Description-Content-Type: text/markdown" in metadata
 
 
@@ -79,7 +82,8 @@ def test_examples_are_there(installed: Installed) -> None:
 
 
 def test_a_plugin_is_installed_beside_it_and_keeps_its_contract(installed: Installed) -> None:
-    installed.bwbench("init", "codec", "one-byte")
+    page = installed.bwbench("init", "codec", "one-byte").rpartition("What each part is for: ")[2].strip()
+    assert Path(page).read_text().startswith("# Add a codec"), "the page is there without a clone"
     package = installed.outside / "one-byte"
     installed.install(package, "--no-build-isolation")
     assert "one-byte" in installed.bwbench("list", "compressions")

@@ -64,8 +64,10 @@ def test_a_baseline_is_compared_with(study: bwbench.Study, capsys: pytest.Captur
     slow = table[table["group.link.bandwidth"] == "1 Mbit/s"].set_index("algorithm")["ratio"]
     assert slow["threshold"] > slow["ring-fp16"] > 1
     assert "note: Left out: 2 failed" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="ring-fp16"):
+    with pytest.raises(ConfigError, match=r"^baseline: no arm 'ring-fp61' there\. Did you mean 'ring-fp16'"):
         study.compare("ring-fp61")
+    with pytest.raises(ConfigError, match=r"^by: no key 'link\.bandwith'"):
+        study.compare("ddp", by="link.bandwith")
 
 
 def test_another_target_is_asked_of_the_same_cells(study: bwbench.Study) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bwbench.experiment.config.experiment import Experiment
 
 MOST_NODES = 250  # as many as have an address
+MEDIA = ("switched", "shared")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Answers:
     nodes: int | None = None
     link: str | None = None
     latency: str | None = None
+    medium: str | None = None
     data: str | None = None
     model: str | None = None
 
@@ -85,10 +87,13 @@ def text_of(name: str, given: Answers, *, asking: bool) -> str:
     nodes = value(None if given.nodes is None else str(given.nodes), _nodes, "How many nodes train together?", "4")
     question = "Their link: a bandwidth, or a name ('bwbench link presets' lists them)"
     bandwidth, preset = value(given.link, _link, question, "10 Mbit/s")
-    if preset is not None and given.latency is not None:
-        raise ConfigError(f"init: --latency goes with a bandwidth; the link {preset!r} has its own")
+    for option, said in (("latency", given.latency), ("medium", given.medium)):
+        if preset is not None and said is not None:
+            raise ConfigError(f"init: --{option} goes with a bandwidth; the link {preset!r} has its own")
     latency = None if preset else value(given.latency, _latency, "How long does a packet take, one way?", "5 ms")
-    shaped = f"bandwidth: {_scalar(bandwidth)}, latency: {_scalar(str(latency))}"
+    question = "Has each node a link of its own (switched), or do all share one WiFi (shared)?"
+    medium = None if preset else value(given.medium, _medium, question, MEDIA[0])
+    shaped = f"bandwidth: {_scalar(bandwidth)}, latency: {_scalar(str(latency))}, medium: {medium}"
     data = value(given.data, _dataset, f"Data set: {', '.join(DATASETS.names())}", "digits")
     workload = _WORKLOADS.get(data, _Workload())
     model = value(given.model, _model, f"Model: {', '.join(MODELS.names())}", _name_in(workload.model))
@@ -97,6 +102,7 @@ def text_of(name: str, given: Answers, *, asking: bool) -> str:
         name=_scalar(name),
         nodes=nodes,
         link=f"preset: {_scalar(preset)}" if preset else shaped,
+        preset=preset,
         data=_scalar(data),
         model=workload.model if model == _name_in(workload.model) else _scalar(model),
         optimizer=workload.optimizer.format(lr=workload.lr),
@@ -187,6 +193,12 @@ def _latency(text: str) -> str:
         DURATION.parse(text)
     except ValueError as error:
         raise ConfigError(f"latency: {error}") from None
+    return text
+
+
+def _medium(text: str) -> str:
+    if text not in MEDIA:
+        raise ConfigError(f"medium: {text!r} is neither 'switched' (a link for each node) nor 'shared' (one WiFi)")
     return text
 
 

@@ -15,7 +15,7 @@ from bwbench.cli.output import stderr
 EXPERIMENT = "experiment"
 PLUGINS = ("codec", "collective", "algorithm", "model", "dataset", "figure")
 _FIRST_NAME = "my_question"
-_OF_EXPERIMENTS = ("nodes", "link", "latency", "data", "model", "example", "yes")
+_OF_EXPERIMENTS = ("nodes", "link", "latency", "medium", "data", "model", "example", "yes")
 
 
 def init(
@@ -38,6 +38,14 @@ def init(
     latency: Annotated[
         str | None, option("One way, of a link given by its bandwidth. [5 ms]", metavar="TIME", show_default=False)
     ] = None,
+    medium: Annotated[
+        str | None,
+        option(
+            "shared: one WiFi for all; switched: a link for each node. Of a link given by its bandwidth. [switched]",
+            metavar="MEDIUM",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         str | None, option("Data set (`bwbench list datasets`). [digits]", metavar="NAME", show_default=False)
     ] = None,
@@ -59,7 +67,7 @@ def init(
     comes with its entry point, a test that holds it to the contract of its kind, and an experiment that compares it.
     Nothing that is there already is changed.
     """
-    said = dict(zip(_OF_EXPERIMENTS, (nodes, link, latency, data, model, example, yes or None), strict=True))
+    said = dict(zip(_OF_EXPERIMENTS, (nodes, link, latency, medium, data, model, example, yes or None), strict=True))
     given = [word for word in _OF_EXPERIMENTS if said[word] is not None]
     if kind in PLUGINS:
         if given:
@@ -84,7 +92,7 @@ def init(
         name = name or _FIRST_NAME
         file = to or Path(f"{name}.yaml")
         refuse_existing(file)  # before anybody answers questions
-        answers = first_experiment.Answers(nodes, link, latency, data, model)
+        answers = first_experiment.Answers(nodes, link, latency, medium, data, model)
         text = first_experiment.text_of(name, answers, asking=asking)
     refuse_existing(file)
     written = first_experiment.write(file, text)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bwbench import __version__
 from bwbench.base.errors import ConfigError
+from bwbench.base.examples import page_file
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, FIGURES, MODELS, Registry
 from bwbench.cli.init.templates_of import rendered
 
@@ -28,12 +29,12 @@ class _Kind:
 
 
 _KINDS = {
-    "codec": _Kind(COMPRESSIONS, "compression", "docs/add-a-codec.md"),
-    "collective": _Kind(COLLECTIVES, "collective", "docs/add-a-collective.md"),
-    "algorithm": _Kind(ALGORITHMS, "algorithm", "docs/add-an-algorithm.md"),
-    "model": _Kind(MODELS, "model", "docs/add-a-model.md"),
-    "dataset": _Kind(DATASETS, "dataset", "docs/add-a-data-set.md"),
-    "figure": _Kind(FIGURES, None, "docs/add-a-figure.md"),
+    "codec": _Kind(COMPRESSIONS, "compression", "add-a-codec.md"),
+    "collective": _Kind(COLLECTIVES, "collective", "add-a-collective.md"),
+    "algorithm": _Kind(ALGORITHMS, "algorithm", "add-an-algorithm.md"),
+    "model": _Kind(MODELS, "model", "add-a-model.md"),
+    "dataset": _Kind(DATASETS, "dataset", "add-a-data-set.md"),
+    "figure": _Kind(FIGURES, None, "add-a-figure.md"),
 }
 
 
@@ -86,8 +87,8 @@ def next_steps(kind: str, name: str, folder: Path) -> list[str]:
     if _KINDS[kind].key is None:
         lines.append(f"bwbench plot FOLDER --figure {name}    # of results that you have")
     else:
-        lines += ["bwbench plan compare.yaml", "bwbench run compare.yaml"]
-    about = f"What each part is for: {_KINDS[kind].page}, in bwbench's repository"
+        lines += ["bwbench plan compare.yaml    # once the class is yours", "bwbench run compare.yaml"]
+    about = f"What each part is for: {page_file(_KINDS[kind].page)}"
     return ["Next:", *(f"  {line}" for line in lines), about]
 
 

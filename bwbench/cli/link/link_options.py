@@ -60,7 +60,7 @@ class LinkOptions:
     ] = None
     outage: Annotated[
         list[str] | None,
-        _option(_DISTURBANCES, "TIMES", "Dead link: 'at=5 s,duration=2 s', with ',every=30 s' again. Repeatable."),
+        _option(_DISTURBANCES, "TIMES", "Dead link: 'at=5 s,duration=2 s'; ',every=30 s', ',nodes=0+2'. Repeatable."),
     ] = None
     medium: Annotated[
         str | None, _option(_AIR, "NAME", "switched (a link a node) or shared (one half-duplex air for all).")

@@ -88,7 +88,9 @@ class _Said:
         if options.columns is not None and options.trace is None:
             self.problems.append(Problem("--columns names those of a CSV trace; give its file: --trace office.csv"))
         as_outage = partial(key_values, example="at=5 s,duration=2 s")
-        for index, outage in enumerate(self._parsed("--outage", as_outage, options.outage or [])):
+        for index, said in enumerate(self._parsed("--outage", as_outage, options.outage or [])):
+            nodes = said.get("nodes")  # with + between them: a comma ends a key's value
+            outage = said if nodes is None else {**said, "nodes": nodes.split("+")}
             self.values.setdefault("outages", []).append(outage)
             self.option_at["outages", index] = "--outage"
         for node, values in self._parsed("--override", as_override, options.override or []):

@@ -121,7 +121,9 @@ def _describe(link: Link, *, up: bool) -> str:
     delays = (("latency", here.latency_s), ("jitter", here.jitter_s))
     words += [f"{name} {DURATION.format(value_s)}" for name, value_s in delays if value_s]
     if here.loss:
-        words.append(f"loss {here.loss:.3g}" + (f" in bursts of {link.loss_burst:g}" if link.loss_burst else ""))
+        words.append(
+            f"loss {100 * here.loss:.3g} %" + (f" in bursts of {link.loss_burst:g}" if link.loss_burst else "")
+        )
     queue_bytes = here.up_queue_bytes if up else here.down_queue_bytes
     queue = f"{here.queue_packets} packets" if here.queue_packets else MEMORY.format(queue_bytes)
     return ", ".join([*words, f"queue {queue}"])

@@ -36,6 +36,7 @@ def print_presets(*, sources: bool, as_json: bool) -> int:
         print("\n\n".join(f"{row['name']}: {row['summary']}\n  {row['link']}\n  {row['source']}" for row in rows))
     else:
         print("\n".join(plain_table(("name", "what", "link"), [(r["name"], r["summary"], r["link"]) for r in rows])))
+        print("\nOn a shared air frames take longer than that: bwbench link show --preset NAME has its round trips.")
     return EXIT_OK
 
 

@@ -14,6 +14,7 @@ from bwbench.base.units import DURATION
 from bwbench.experiment.config.combinations import momentum_doubt
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import CHECKED, COMPOSED, WHOLE, Way
+from bwbench.experiment.plan.plugin_sources import outdated
 from bwbench.network.backend_choice import beyond_relay
 from bwbench.network.netem.netem_check import netem_available
 from bwbench.network.netem.shape import beyond_netem
@@ -187,7 +188,8 @@ LONGEST_OUTAGE_S = 15.0
 
 def doubts(planned: Sequence[PlannedCell]) -> list[str]:
     """A line for each kind of link among the cells to run that a relay here will probably be too slow for, or that is
-    dead for too long; and for each method that an optimizer's momentum keeps from training.
+    dead for too long; for each method that an optimizer's momentum keeps from training; and for each plugin that has
+    changed since cells that are done were trained with it.
     """
     found: dict[str, None] = {}
     has_netem: bool | None = None
@@ -209,4 +211,5 @@ def doubts(planned: Sequence[PlannedCell]) -> list[str]:
                 continue
         factor = f"dilation: {config.dilation:g}: " if config.dilation != 1 else ""
         found[f"{factor}{text}; slow motion asks less of the relay (dilation: auto)"] = None
-    return list(found)
+    done = ((item.cell.config, item.folder) for item in planned if item.status == "done" and not item.runs)
+    return [*found, *outdated(done)]

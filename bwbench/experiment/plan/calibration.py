@@ -51,8 +51,8 @@ class Prediction:
         training_s: training clock.
         evaluation_s: evaluations, which stand beside it.
         steps: that the training takes, whatever ends it.
-        to_target: whether that is how many finished repeats took to the target; else it is up to the limit, and a
-            target that is reached earlier ends the cell earlier.
+        to_target: whether that is how many finished repeats took to the target; else it is up to the limit.
+        may_end_sooner: whether it is, although the cell stops at its target: how far off that is nobody knows yet.
         num_cells: finished cells that this rests on; 0 before any.
     """
 
@@ -61,6 +61,7 @@ class Prediction:
     evaluation_s: float = 0.0
     steps: int = 0
     to_target: bool = False
+    may_end_sooner: bool = False
     num_cells: int = 0
 
     @property
@@ -76,6 +77,7 @@ class Prediction:
             self.evaluation_s + other.evaluation_s,
             self.steps + other.steps,
             self.to_target and other.to_target,
+            self.may_end_sooner or other.may_end_sooner,
             max(self.num_cells, other.num_cells),
         )
 
@@ -134,11 +136,13 @@ class Calibration:
         found = self._estimates.get(cell.id)
         if found is None:
             return Prediction()
-        to_target = False
+        to_target = sooner = False
         if steps is None:
-            known = self._steps_to_target(cell) if (stop or cell.config.stop) == "target" else None
+            at_target = (stop or cell.config.stop) == "target" and cell.config.target is not None
+            known = self._steps_to_target(cell) if at_target else None
             to_target = known is not None and known < found.steps
             steps = known if known is not None and to_target else found.steps
+            sooner = at_target and not to_target
         kind = self._kind_of(cell) if self.num_cells else None
         training_s = self._training_s(kind, Steps(found, steps))
         limit_s = cell.config.limit.time_s
@@ -149,7 +153,7 @@ class Calibration:
             overhead_s *= self._starting.of(kind.work)
             evaluation_s *= self._evaluating.of(kind.work)
         machine_s = training_s * cell.config.dilation
-        return Prediction(overhead_s, machine_s, evaluation_s, steps, to_target, self.num_cells)
+        return Prediction(overhead_s, machine_s, evaluation_s, steps, to_target, sooner, self.num_cells)
 
     def _training_s(self, kind: _CellKind | None, asked: Steps) -> float:
         """By the method's fit; where it has run on this very link, corrected by what it took there."""

@@ -97,7 +97,8 @@ def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEsti
         or_slower = f"; or {slower}" if most and config.link.shaped else ""
         found[
             f"host-bound: {config.nodes} nodes on {load.cores} processors; a step declared as {_duration(load.step_s)} "
-            f"takes about {_duration(own_s)} without communication. This machine carries {carried}"
+            f"takes about {DURATION.show(own_s, 3)} without communication, by estimate (no-communication among the "
+            f"arms measures it, and tables mark with ⊙ where it came true). This machine carries {carried}"
             f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time){or_slower}"
         ] = None
     return list(found)

@@ -19,7 +19,7 @@ from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.experiment import Experiment, Point
 from bwbench.experiment.config.matrix import Key
 from bwbench.experiment.config.method_names import arm_name, standing_of
-from bwbench.methods.roles import REFERENCE, Role, Topology, topology_by_name
+from bwbench.methods.roles import REFERENCE, Role, Topology, replicas_equal_by_name, topology_by_name
 from bwbench.network.link.link import as_recorded
 from bwbench.records import SCHEMA
 from bwbench.records.cell_identity import identity
@@ -80,6 +80,7 @@ class Cell:
             "role": self.role,
             "kinship": self.kinship,
             "topology": None if self.topology is None else asdict(self.topology),
+            "replicas_equal": replicas_equal_by_name(self.config.algorithm.name, self.config.collective.name),
         }
 
     @classmethod

@@ -24,8 +24,8 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.slowest_node import mean_step_s
 from bwbench.methods.compression.chain import nest
-from bwbench.methods.phases import WARM_UP_STEPS
-from bwbench.methods.traffic import Traffic, ack_per_payload, transfer_time_s
+from bwbench.methods.phases import WARM_UP_STEPS, first_exchange
+from bwbench.methods.traffic import Traffic, ack_per_payload, transfer_time_s, wire_bytes
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
 
@@ -41,6 +41,7 @@ class Sending:
         warm_up_steps: first steps that differ; ``warm_up`` is the traffic of each.
         rounds_per_step: exchanges of which an average step has a share: 1 where every step ends in one.
         waits: whether nodes wait for others in an exchange.
+        first_exchange: the step, counted from 1, in which anything is sent for the first time; None where nobody says.
     """
 
     traffic: Traffic
@@ -48,6 +49,7 @@ class Sending:
     warm_up: Traffic | None = None
     rounds_per_step: float = 1.0
     waits: bool = True
+    first_exchange: int | None = None
 
 
 def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
@@ -57,12 +59,13 @@ def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) 
     if not phases:  # whoever says nothing about its steps, and sends in the background, goes on without waiting
         return Sending(traffic, waits=not traffic.in_background)
     rounds = len(phases[-1].exchanges) / phases[-1].period or 1.0  # where nothing is ever sent, it does not matter
+    first = first_exchange(phases)
     steps = sum(phase.num_steps for phase in phases if phase.num_steps is not None)
     if not steps:
-        return Sending(traffic, rounds_per_step=rounds)
+        return Sending(traffic, rounds_per_step=rounds, first_exchange=first)
     size = GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
     whole: Traffic = config.collective.build(COLLECTIVES).traffic(config.nodes, [size])
-    return Sending(traffic, steps, whole, rounds)
+    return Sending(traffic, steps, whole, rounds, first_exchange=first)
 
 
 def traffic_of(config: NamedMethod, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic:
@@ -133,7 +136,8 @@ class CellEstimate:
         num_parameters: of the model.
         payload_bytes_per_step: sent by all ranks together.
         payload_bytes_per_rank: sent by the rank that sends most.
-        wire_bytes_per_step: frames with payload, headers included, all ranks together; without acknowledgements.
+        wire_bytes_per_step: frames, with headers and what gloo sends beside each message, all ranks together; without
+            acknowledgements.
         ack_bytes_per_step: acknowledgements.
         compute_s: computing of one step, padding included; ``unpadded_s`` without, ``padded_to_s`` what is declared: of
             the node that is waited for, on average.
@@ -141,6 +145,7 @@ class CellEstimate:
         in_background: sent while the nodes compute.
         step_s: of one step: nothing is assumed to overlap, but for methods that send in the background.
         warm_up_steps: first steps of the method that send whole gradients, ``warm_up_step_s`` each.
+        first_exchange: the step in which nodes send anything for the first time; None where nobody says.
         steps: until the limit.
         predicted_s: of the machine, training until the limit; a target that is reached earlier ends a cell earlier.
         overhead_s: start-up, warm-up off the clock, and both measurements of the link.
@@ -160,6 +165,7 @@ class CellEstimate:
     step_s: float
     warm_up_steps: int
     warm_up_step_s: float
+    first_exchange: int | None
     steps: int
     predicted_s: float
     overhead_s: float
@@ -219,7 +225,7 @@ def estimate(
         num_parameters=description.num_parameters,
         payload_bytes_per_step=traffic.total_bytes,
         payload_bytes_per_rank=max(traffic.payload_bytes_per_rank, default=0.0),
-        wire_bytes_per_step=traffic.total_bytes * config.link.full_frame.wire_per_payload,
+        wire_bytes_per_step=wire_bytes(traffic, config.link.full_frame),
         ack_bytes_per_step=traffic.total_bytes * ack_per_payload(config.link.full_frame),
         compute_s=compute_s,
         unpadded_s=unpadded_s,
@@ -229,6 +235,7 @@ def estimate(
         step_s=step_s,
         warm_up_steps=warm_up_steps,
         warm_up_step_s=warm_up_step_s,
+        first_exchange=sending.first_exchange,
         steps=steps,
         predicted_s=min(training_s, config.limit.time_s or math.inf) * config.dilation,
         overhead_s=start_up_s + verification_s + warming_up_s,

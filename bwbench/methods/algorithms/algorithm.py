@@ -158,6 +158,13 @@ class Control(Protocol):
         """
 
 
+def average_over(group: dist.ProcessGroup | None, values: torch.Tensor) -> None:
+    """What ``Control.average`` does, over a group of the control path; None is one rank, and nothing to do."""
+    if group is not None:
+        group.allreduce([values]).wait()
+        values /= group.size()
+
+
 class UserLoop(Protocol):
     """A training loop that is not ours: gradients may change between backward pass and update, or be thrown away."""
 

@@ -78,6 +78,7 @@ class AsyncModelAverage(AbstractAlgorithm):
             received_bytes_per_rank=tuple(size + votes for size in traffic.received_bytes_per_rank),
             rounds=traffic.rounds + 1,
             in_background=True,
+            messages=traffic.messages + num_nodes * (num_nodes - 1) if traffic.messages else 0.0,
         )
         return traffic.scaled(min(1.0, GUESSED_STEP_S / self.options.sync_interval_s))
 

@@ -10,7 +10,7 @@ from functools import cache
 
 from bwbench.base.component import Component
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
-from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, average_over
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
 from bwbench.methods.deferred import dist, nn, torch
@@ -69,9 +69,7 @@ class _Control:
             self._group.barrier().wait()
 
     def average(self, values: torch.Tensor) -> None:
-        if self._group is not None:
-            self._group.allreduce([values]).wait()
-            values /= self._group.size()
+        average_over(self._group, values)
 
     def diverged(self, what: str) -> None:
         raise AssertionError(what)

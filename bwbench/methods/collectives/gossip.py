@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.transport import LENGTH_BYTES, Round, cut, frame, pack, unframe, unpack
+from bwbench.methods.collectives.transport import LENGTH_BYTES, Round, cut, frame, pack, segment_count, unframe, unpack
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
@@ -46,7 +46,8 @@ class GossipPair(AbstractCollective):
         if num_nodes == 1:
             return Traffic.none(1)
         each = (float(sum(bucket_payload_bytes)),) * num_nodes
-        return Traffic(each, each, len(bucket_payload_bytes))
+        messages = num_nodes * sum(map(segment_count, bucket_payload_bytes))
+        return Traffic(each, each, len(bucket_payload_bytes), messages=messages)
 
     def reset(self) -> None:
         """Begin again with round 0."""
@@ -121,8 +122,9 @@ class Neighbours(AbstractCollective):
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """Two payloads (one on two nodes) sent and received by every rank, in one round a bucket."""
-        each = (float(len(self._both(0, num_nodes)) * sum(bucket_payload_bytes)),) * num_nodes
-        return Traffic(each, each, len(bucket_payload_bytes))
+        others, num_buckets = len(self._both(0, num_nodes)), len(bucket_payload_bytes)
+        each = (float(others * sum(bucket_payload_bytes)),) * num_nodes
+        return Traffic(each, each, num_buckets, messages=num_nodes * others * num_buckets)
 
     def exchange(self, payload: torch.Tensor, max_bytes: int, round_: Round) -> tuple[torch.Tensor, torch.Tensor]:
         """Send a payload to both neighbours and get theirs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -76,7 +77,7 @@ class Hierarchical(AbstractCollective):
         for number, host in enumerate(hosts):
             sent[host[0]] = between.payload_bytes_per_rank[number]
             received[host[0]] = between.received_bytes_per_rank[number]
-        return Traffic(tuple(sent), tuple(received), between.rounds, between.serial_bytes, between.in_background)
+        return replace(between, payload_bytes_per_rank=tuple(sent), received_bytes_per_rank=tuple(received))
 
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``; leaders talk to each other through it too."""

@@ -57,7 +57,8 @@ class ParameterServer(AbstractKeepingParts):
         each = tuple((num_nodes - 1 if rank == self.options.server else 1) * payload for rank in range(num_nodes))
         last = bucket_payload_bytes[-1] if bucket_payload_bytes else 0
         serial = (num_nodes - 1) * last / segment_count(last)
-        return Traffic(each, each, 2 * len(bucket_payload_bytes), serial)
+        messages = 2 * (num_nodes - 1) * sum(map(segment_count, bucket_payload_bytes))
+        return Traffic(each, each, 2 * len(bucket_payload_bytes), serial, messages=messages)
 
     def _flows(self, num_members: int) -> int:
         return num_members - 1  # the clients share the way to the server, the server the way to them

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts, Exchange
-from bwbench.methods.collectives.transport import Round, Span, aligned, in_flight_bytes, ring_groups
+from bwbench.methods.collectives.transport import Round, Span, aligned, in_flight_bytes, ring_groups, segment_count
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
@@ -75,8 +75,10 @@ class Ring(AbstractKeepingParts):
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """2(N-1)/N of each bucket sent and received by every rank, in 2(N-1) rounds, or in 2 where it is small."""
         traffic = ring_traffic(num_nodes, bucket_payload_bytes)
+        chunks = [-(-size // num_nodes) for size in bucket_payload_bytes]
+        messages = 2 * num_nodes * (num_nodes - 1) * sum(map(segment_count, chunks))
         num_small = sum(goes_directly(size, num_nodes) for size in bucket_payload_bytes)
-        return replace(traffic, rounds=traffic.rounds - 2 * (num_nodes - 2) * num_small)
+        return replace(traffic, rounds=traffic.rounds - 2 * (num_nodes - 2) * num_small, messages=messages)
 
     def _flows(self, num_members: int) -> int:
         return int(self.options.paced)

@@ -119,7 +119,9 @@ class ScatterGather(AbstractKeepingParts):
         A header that a codec puts before each part is not counted.
         """
         each = (2 * (num_nodes - 1) / num_nodes * sum(bucket_payload_bytes),) * num_nodes
-        return Traffic(each, each, 2 * len(bucket_payload_bytes))
+        pieces = sum(segment_count(-(-size // num_nodes)) for size in bucket_payload_bytes)
+        messages = 2 * num_nodes * (num_nodes - 1) * pieces
+        return Traffic(each, each, 2 * len(bucket_payload_bytes), messages=messages)
 
     def _flows(self, num_members: int) -> int:
         return num_members - 1
@@ -258,8 +260,8 @@ class AllGather(AbstractCollective):
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """N-1 payloads sent and received by every rank, all at once."""
-        each = ((num_nodes - 1.0) * sum(bucket_payload_bytes),) * num_nodes
-        return Traffic(each, each, len(bucket_payload_bytes))
+        each, num_buckets = ((num_nodes - 1.0) * sum(bucket_payload_bytes),) * num_nodes, len(bucket_payload_bytes)
+        return Traffic(each, each, num_buckets, messages=num_nodes * (num_nodes - 1) * num_buckets)
 
     def _flows(self, num_members: int) -> int:
         return num_members - 1

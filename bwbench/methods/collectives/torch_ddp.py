@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.ring import ring_traffic
@@ -52,7 +53,9 @@ class TorchDdp(AbstractCollective):
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """gloo's all-reduce is a ring as well: 2(N-1)/N of each bucket."""
-        return ring_traffic(num_nodes, bucket_payload_bytes)
+        traffic = ring_traffic(num_nodes, bucket_payload_bytes)
+        # gloo cuts a bucket into two segments a node, and each rank sends all but its own, twice.
+        return replace(traffic, messages=4 * num_nodes * (num_nodes - 1) * len(bucket_payload_bytes))
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         group = self.transport.group

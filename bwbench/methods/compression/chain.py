@@ -62,7 +62,11 @@ def build_codec(chain: Sequence[Component]) -> AbstractCodec:
     lose together. The option ``error_feedback`` is that of the first one. Raises ConfigError where the chain makes no
     sense.
     """
-    codec: AbstractCodec = nest(chain)
+    return with_feedback(nest(chain))
+
+
+def with_feedback(codec: AbstractCodec) -> AbstractCodec:
+    """A bare codec as it is used: in error feedback where it is biased and its options do not say otherwise."""
     if codec.keeps_residual:
         return codec
     residual = residual_of(getattr(codec.options, "error_feedback", loses(codec)))

@@ -84,12 +84,13 @@ class AbstractCodec(abc.ABC):
     def payload_bytes(self, num_elements: int) -> int:
         """Bytes of the payload of a tensor of ``num_elements``, known without encoding it.
 
-        Exact where ``sums_on_ring`` is true, else what to expect of a gradient.
+        Exact where ``sums_on_ring`` is true, and where it is ``max_payload_bytes``; else what to expect of a gradient.
         """
 
     @abc.abstractmethod
     def encode(self, x: torch.Tensor) -> torch.Tensor:
-        """The payload of ``x``.
+        """The payload of ``x``. Random numbers come from a generator of the codec's own, seeded by rank, bucket and a
+        number of the call that ``state_dict`` keeps.
 
         Args:
             x: float values of any shape, dtype and layout; taken as fp32 and flattened. Not changed.
@@ -100,7 +101,10 @@ class AbstractCodec(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
-        """The values of a payload.
+        """The values of a payload, the same bits on every rank.
+
+        Who decodes is mostly another rank's codec, which has encoded another tensor or none. So it uses the payload,
+        the options, and the shapes and bucket of ``prepare``; nothing that ``encode`` has left here, and no rank.
 
         Args:
             payload: uint8 of shape [num_bytes], as ``encode`` gave it; its storage offset is a multiple of 8 bytes.

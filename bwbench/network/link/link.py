@@ -289,7 +289,9 @@ class Link(BaseModel):
             kind = ", ".join(word for word in (self.jitter_kind, self.jitter_distribution) if word not in usual)
             words.append(f"jitter {DURATION.format(self.jitter_s)}" + (f" ({kind})" if kind else ""))
         if self.loss:
-            words.append(f"loss {self.loss:.3g}" + (f" in bursts of {self.loss_burst:g}" if self.loss_burst else ""))
+            words.append(
+                f"loss {100 * self.loss:.3g} %" + (f" in bursts of {self.loss_burst:g}" if self.loss_burst else "")
+            )
         if self.queue != DEFAULT_QUEUE:
             words.append(f"queue {self.queue}")
         if self.mtu != DEFAULT_MTU:

@@ -39,6 +39,8 @@ class CellRecord(Versioned):
         role, kinship: what the arm is in a comparison, and which arms compute the same mean; None where it was not
             recorded.
         topology: who averages with whom; None where nobody does, absent where it was not recorded.
+        replicas_equal: when all nodes hold the same bits, as the method declares: ``after every step``, ``after a
+            round``, ``never``; None where it was not recorded.
         config: the resolved configuration, read leniently: an analysis must not need the plugins that were configured.
     """
 
@@ -51,6 +53,7 @@ class CellRecord(Versioned):
     role: Text | None = None
     kinship: Text | None = None
     topology: CellTopology | None = None
+    replicas_equal: Text | None = None
     config: JsonObject
 
     @field_validator("config")
@@ -273,7 +276,8 @@ class Environment(Versioned, _OfHost):
         host, boot_id, kernel, machine, cpu, cores, memory_bytes: of the machine; load_1min: at the start.
         python, bwbench, packages: versions.
         git: None outside a checkout.
-        source_sha256: of the package's Python files; plugins_sha256: of each plugin file.
+        source_sha256: of the package's Python files; plugins_sha256: of each plugin file, by its path, and of each
+            installed package that has a component of the cell, by its name.
         root: whether it ran as root.
         tcp: of one of several hosts, its TCP settings.
         hosts: one a rank; None on one machine.
@@ -302,6 +306,14 @@ class Environment(Versioned, _OfHost):
     hosts: tuple[Environment, ...] | None = None
     others: Others | None = None
     virtual: Flag = False
+
+    @property
+    def ranks_by_interface(self) -> dict[tuple[str, str], list[int]]:
+        """Across several hosts: which ranks send by an interface, by its address and its name; empty on one machine."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for rank, host in enumerate(self.hosts or ()):
+            found.setdefault((host.address or "", host.interface or ""), []).append(rank)
+        return found
 
 
 def _all_parts(times_s: dict[str, float]) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """The answer to the question of an experiment, in one form wherever it is given: the README, tables, page, a paper.
 
 *Four nodes, 10 Mbit/s, cnn on fashion-mnist: use diloco: 87 % in 24 s (20 to 28), 10 times (8.5 to 12) sooner than
-ddp, perhaps 1.4 times (0.83 to 2.2) than one node. Beside ddp its steps are 21 times as cheap, and it takes 2.1 times
-the samples. Not distinguishable: one node, powersgd, threshold. Below 2 Mbit/s (1.4 to 2.9) use one node.
-[measured, n = 12]*
+ddp, perhaps 1.4 times (0.83 to 2.2) sooner than one node. Beside ddp its steps are 21 times as cheap, and it takes 2.1
+times the samples. Not distinguishable from diloco: one node, powersgd, threshold. Below 2 Mbit/s (1.4 to 2.9) use one
+node. [measured, n = 12]*
 
 Numbers are those of ``comparison``: ratios, the best set, a ratio taken apart, crossovers. "Perhaps" stands before a
 ratio whose interval holds 1, or whose arm is not distinguishable where all arms are tested together. A factor that may
@@ -225,13 +225,14 @@ def one_node_beside(method: str, alone: str, racing: Racing, called: str = "") -
     return OneNode(called or method, find_crossovers(measured), len(sound) < 2)
 
 
-def one_node_words(group: Group, own: OwnSteps) -> dict[str, str]:
-    """Of each method of a group a sentence on where one node is enough; without those of which nothing is known."""
+def one_node_words(group: Group, own: OwnSteps, labels: Mapping[str, str] = _NO_LABELS) -> dict[str, str]:
+    """Of each method of a group, by its recorded name, a sentence on where one node is enough; without those of which
+    nothing is known."""
     racing = {bps: racing_at(group, bps, own) for bps in group.bandwidths}
     roles = {name: arm.role for arms in racing.values() for name, arm in arms.items()}
     alone = [name for name, role in roles.items() if role == REFERENCE]
-    found = {name: one_node_beside(name, alone[0], racing) for name, role in sorted(roles.items())
-             if alone and role == METHOD}  # fmt: skip
+    found = {name: one_node_beside(name, alone[0], racing, labels.get(name, name))
+             for name, role in sorted(roles.items()) if alone and role == METHOD}  # fmt: skip
     return {name: words for name, one in found.items() if one is not None and (words := plain(one_node_phrase(one)))}
 
 
@@ -296,9 +297,8 @@ def answer_phrase(answer: Answer, key: str = "", *, in_list: bool = False) -> Ph
     name = answer.names[best.first]
     use = phrase(f"{name} was first: " if one_repeat else f"use {name}: ")
     text = phrase(use, _target(answer, at), " in ", _time(best.times[best.first], at))
-    for place, one in enumerate(answer.against):
-        tied = one.arm in best.members
-        text = phrase(text, ", ", _sooner(one, answer.names[one.arm], at, first=place == 0, tied=tied))
+    for one in answer.against:
+        text = phrase(text, ", ", _sooner(one, answer.names[one.arm], at, tied=one.arm in best.members))
     sentences = [phrase(text, ".")]
     if one_repeat:
         return joined([*sentences, phrase(f"{ONE_REPEAT.capitalize()}."), _tag(answer, at)], " ")
@@ -306,7 +306,7 @@ def answer_phrase(answer: Answer, key: str = "", *, in_list: bool = False) -> Ph
         sentences.append(parts)
     alike = [answer.names[arm] for arm in best.members[1:] if arm not in best.untold]
     if alike:
-        sentences.append(phrase(f"Not distinguishable: {', '.join(alike)}."))
+        sentences.append(phrase(f"Not distinguishable from {name}: {', '.join(alike)}."))
     if best.untold:
         untold = ", ".join(answer.names[arm] for arm in best.untold)
         sentences.append(phrase(f"Nothing is known of {untold}: too few repeats, or too few that arrived."))
@@ -347,16 +347,16 @@ def _ends(low: float, high: float, key: str, apart_from: float | None = None) ->
     return phrase(" (", *joined([(end,) for end in ends], " to "), ")")
 
 
-def _sooner(one: Against, name: str, at: str, *, first: bool, tied: bool) -> Phrase:
-    """``10 times (8.5 to 12) sooner than ddp``; the word once a sentence. ``tied``: tested together with all others,
-    it may be as fast, whatever its own interval says."""
+def _sooner(one: Against, name: str, at: str, *, tied: bool) -> Phrase:
+    """``10 times (8.5 to 12) sooner than ddp``. ``tied``: tested together with all others, it may be as fast, whatever
+    its own interval says."""
     ratio, key = one.ratio, f"answer over {one.arm} {at}"
     before = "more than " if ratio.bound == ">" else ""
     text = phrase(before, Number(key, f"{significant(ratio.value, _DIGITS, 1.0)} times"))
     if ratio.low is not None and ratio.high is not None:
         perhaps = "perhaps " if tied or _holds_one(ratio) else ""
         text = phrase(perhaps, text, _ends(ratio.low, ratio.high, key, 1.0))
-    return phrase(text, f" {'sooner ' if first else ''}than {name}")
+    return phrase(text, f" sooner than {name}")
 
 
 def _parts_phrase(answer: Answer, at: str) -> Phrase | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from bwbench.records.schema import CurvePoint
 
 FIT = "fit"  # the fit crosses the target
-FIRST_CROSSING = "first crossing"  # the first evaluation that met it: of runs that ended there, and of older records
+FIRST_CROSSING = "first crossing"  # the first evaluation that met it: of runs that ended there, or too soon behind it
 CENSORED = "censored"  # the budget was spent, or too much of it, before the fit crossed
 UNKNOWN = "unknown"  # until it is run again, for longer
 

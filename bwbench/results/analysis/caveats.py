@@ -11,14 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bwbench.base.plain_data import mapping_at
+from bwbench.base.units import BANDWIDTH, DURATION, Dimension
 from bwbench.methods.roles import METHOD
 from bwbench.records import CellFolder
-from bwbench.records.schema import Environment, LinkRecord, Measurement
+from bwbench.records.schema import Environment, LinkRecord, MeasuredPair, Measurement
 from bwbench.results.analysis.cells import standing_of
 
 BEFORE, AFTER = "before", "after"
 COMPOSED_MARK = "†"  # behind times and names of arms with composed cells, and before the note that says what that means
 _HIGH = 0.95
+_AND = "+"  # between the names of hosts that a cell ran on
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,11 @@ Provenance = tuple[str, str, str]  # host, kernel, commit
 
 
 def provenance_note(folders: Iterable[CellFolder]) -> str | None:
-    """For under a picture: where hosts, kernels or commits are mixed, and where nodes were virtual; else None."""
+    """For under a picture: where hosts, kernels or commits are mixed, where nodes were virtual, and what a network
+    was that nobody asked for; else None.
+    """
     cells = list(folders)
-    notes = (mixed_note(provenance_of(folder) for folder in cells), virtual_note(cells))
+    notes = (mixed_note(provenance_of(folder) for folder in cells), virtual_note(cells), real_network_note(cells))
     return " ".join(filter(None, notes)) or None
 
 
@@ -208,6 +212,9 @@ def mixed_note(provenances: Iterable[Provenance]) -> str | None:
     distinct, parts = set(provenances), []
     for index, what in enumerate(("hosts", "kernels", "commits")):
         known = sorted({provenance[index] for provenance in distinct} - {""})
+        if what == "hosts":  # one node alone runs on the first of those that the others run on
+            each = {name: set(name.split(_AND)) for name in known}
+            known = [name for name in known if not any(each[name] < other for other in each.values())]
         if len(known) > 1:
             parts.append(f"{len(known)} {what} ({', '.join(known)})")
     return f"Mixed: {'; '.join(parts)}." if parts else None
@@ -218,8 +225,34 @@ def host_of(environment: Environment | None) -> str:
     if environment is None:
         return ""
     if environment.hosts is not None:
-        return "+".join(sorted(host.name or host.host or host.address or "?" for host in environment.hosts))
+        return _AND.join(sorted({host.name or host.host or host.address or "?" for host in environment.hosts}))
     return environment.host or ""
+
+
+def real_network_note(folders: Iterable[CellFolder]) -> str | None:
+    """A sentence on what the network between hosts was, where it was used as it is; else None.
+
+    By what the ranks found before each training, of those pairs that are on two hosts.
+    """
+    found: list[MeasuredPair] = []
+    for folder in folders:
+        hosts = (folder.environment.hosts if folder.environment is not None else None) or ()
+        link = folder.link if len(hosts) > 1 else None
+        if link is not None and link.backend == "none" and link.achieved_before is not None:
+            addresses = dict(enumerate(host.address for host in hosts))
+            pairs = link.achieved_before.pairs
+            found += [pair for pair in pairs if addresses.get(pair.src) != addresses.get(pair.dst)]
+    rates = [pair.achieved_goodput_bps for pair in found if pair.achieved_goodput_bps is not None]
+    rtts_s = [pair.achieved_rtt_s for pair in found if pair.achieved_rtt_s is not None]
+    if not rates or not rtts_s:
+        return None
+    rate, rtt = _range(rates, BANDWIDTH), _range(rtts_s, DURATION)
+    return f"Between the hosts, before each training: TCP carried {rate} while all sent, a round trip took {rtt}."
+
+
+def _range(values: Sequence[float], unit: Dimension) -> str:
+    least, most = unit.show(min(values), 3), unit.show(max(values), 3)
+    return least if least == most else f"{least} to {most}"
 
 
 def unlike_hosts_note(folders: Iterable[CellFolder]) -> str | None:
@@ -238,9 +271,6 @@ def unlike_hosts_note(folders: Iterable[CellFolder]) -> str | None:
                     found.setdefault(what, set()).add(str(value))
     parts = [f"{what} ({', '.join(sorted(values))})" for what, values in found.items() if len(values) > 1]
     return f"Ranks ran on hosts that differ in {'; '.join(parts)}." if parts else None
-
-    links = [link for _, link in measured_links(folders)]
-    return [error for link in links for _, measured in measurements_of(link) for error in pair_errors(measured)]
 
 
 def commit_of(environment: Environment | None) -> str:

@@ -103,16 +103,26 @@ def arrival_of_cell(folder: CellFolder) -> CellArrival:
 
 def arrival_notes(folders: Iterable[CellFolder]) -> list[str]:
     """What must be said of cells that are done wherever their times stand: first crossings, and what is not known."""
-    kinds = [kind for folder in folders if (kind := arrival_of_cell(folder).arrival_kind) is not None]
+    found = [(folder, arrival) for folder in folders if (arrival := arrival_of_cell(folder)).arrival_kind is not None]
+    crossed = [_ended_there(*one) for one in found if one[1].arrival_kind == FIRST_CROSSING]
     notes = []
-    if num := kinds.count(FIRST_CROSSING):
-        notes.append(
-            f"{FIRST_CROSSING_MARK} First crossing, of {num} of {len(kinds)} cells: training ended at the first "
-            "evaluation that met the target, a lucky one, which flatters the more the metric flickers."
-        )
-    if num := kinds.count(UNKNOWN):
-        notes.append(f"Unknown until run again, for longer: when {num} of {len(kinds)} cells reach this target.")
+    for num, why in (
+        (crossed.count(True), "training ended at the first evaluation that met the target"),
+        (crossed.count(False), "too few evaluations follow the first one that met the target to tell more of it"),
+    ):
+        if num:
+            flatters = "a lucky one, which flatters the more the metric flickers"
+            notes.append(f"{FIRST_CROSSING_MARK} First crossing, of {num} of {len(found)} cells: {why}, {flatters}.")
+    if num := sum(arrival.arrival_kind == UNKNOWN for _, arrival in found):
+        notes.append(f"Unknown until run again, for longer: when {num} of {len(found)} cells reach this target.")
     return notes
+
+
+def _ended_there(folder: CellFolder, arrival: CellArrival) -> bool:
+    """Whether a cell's last evaluation is its first crossing: else it went on, but for too short a while to be fitted,
+    as under ``stop: limit``, or until it met a harder one of several targets."""
+    status = folder.status
+    return status is not None and status.samples in (None, arrival.first_crossing_samples)
 
 
 def _as_recorded(status: Status, target: tuple[str, float]) -> CellArrival:

@@ -24,12 +24,15 @@ from bwbench.methods.roles import METHOD, REFERENCE, ArmStanding, as_role, needs
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import OUTCOMES, CellRecord, Status
+from bwbench.results.analysis.arrived_alone import arrived_alone
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
+from bwbench.results.analysis.replicas_apart import replicas_apart
 from bwbench.results.analysis.targets import target_of
 from bwbench.results.analysis.timing_variance import log_error
 
 PLANNED = "missing"  # no attempt yet
 UNFINISHED = "unfinished"  # an attempt without status.json: it runs at this moment, or its machine went down
+RUNNING = "running"  # unfinished, and some process has its claim at this moment
 DONE = "done"
 
 _NAMED_NODES = 3  # that take longer or shorter than others: more are counted
@@ -201,7 +204,9 @@ def _row_of(folder: CellFolder) -> Row:
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
     row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}
+    row["replicas_apart"] = replicas_apart(row, cell.replicas_equal)
     row |= vars(arrival_of_cell(folder))
+    row["arrived_alone"] = arrived_alone(row)
     if folder.asked_target is not None:
         row["target_metric"], row["target_value"] = folder.asked_target
     row |= {"composed": is_composed(folder), "timing_share": 0.0 if status is None else _timing_share(status)}

@@ -17,7 +17,7 @@ from bwbench.base.explain import nearest
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import METHOD, may_win
 from bwbench.records import CellFolder
-from bwbench.results.analysis.arm_labels import arm_labels, recorded_name, unlike_arms_note
+from bwbench.results.analysis.arm_labels import arm_labels, recorded_name
 from bwbench.results.analysis.arrival import FIRST_CROSSING, UNKNOWN
 from bwbench.results.analysis.best_set import BestSet, best_set
 from bwbench.results.analysis.cell_arrival import arrival_notes, arrival_of_cell
@@ -179,13 +179,16 @@ class Comparison:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWIDTH_KEY) -> Comparison:
+def compare_cells(
+    folders: Iterable[CellFolder], baseline: str, by: str = BANDWIDTH_KEY, *, dashes: str = "--"
+) -> Comparison:
     """Compare every arm with ``baseline``, experiment by experiment.
 
     Args:
         folders: cells with a readable cell.json, of one or several experiments, done or not.
         baseline: an arm, by its recorded name or by its label (``arm_labels``).
         by: dotted key of the configuration; its value stands first in the condition of every row.
+        dashes: before the names of these two in a message: they are options of a command, or with none arguments.
 
     Raises ConfigError where there is no such arm or key, or where no cell that is done has a target.
     """
@@ -194,10 +197,11 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
     labels = arm_labels(folder.cell for folder in everything)
     baseline = recorded_name(baseline, labels)
     if baseline not in arms:
-        raise ConfigError(f"--baseline: no arm {baseline!r} there.{nearest(baseline, arms)} Arms: {', '.join(arms)}.")
+        hint = nearest(baseline, arms)
+        raise ConfigError(f"{dashes}baseline: no arm {baseline!r} there.{hint} Arms: {', '.join(arms)}.")
     known = sorted({key for folder in everything for key in keys_of(folder.cell.config)})
     if by not in known:
-        raise ConfigError(f"--by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
+        raise ConfigError(f"{dashes}by: no key {by!r} in these cells.{nearest(by, known)} Keys: {', '.join(known)}.")
     comparison = Comparison(labels=labels)
     own = OwnSteps.of(everything)  # a step is the same on links where no cell tells it
     for experiment, cells in groupby(everything, lambda folder: folder.cell.experiment):
@@ -215,8 +219,6 @@ def compare_cells(folders: Iterable[CellFolder], baseline: str, by: str = BANDWI
         comparison.notes.append(single)
     if 1 in [*(row.num for row in comparison.rows), *(row.num for row in comparison.samples)]:
         comparison.notes.append(f"n = 1: {ONE_REPEAT}")
-    if unlike := unlike_arms_note(done):
-        comparison.notes.append(unlike)
     return comparison
 
 

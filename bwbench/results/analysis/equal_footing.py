@@ -21,11 +21,13 @@ from bwbench.results.analysis.cells import is_virtual
 from bwbench.results.analysis.welch import MeanError, of_seeds
 
 Curve = Sequence[CurvePoint]
+# How far a metric can go: Student's t knows of no such ends, and with two repeats reaches beyond them.
+_POSSIBLE = {"accuracy": (0.0, 1.0), "loss": (0.0, math.inf)}
 
 
 @dataclass(frozen=True)
 class MetricMean:
-    """Mean of a metric over repeats, with its 95 % interval; None for one repeat."""
+    """Mean of a metric over repeats, with its 95 % interval, as far as the metric can go; None for one repeat."""
 
     value: float
     low: float | None
@@ -85,12 +87,14 @@ def equal_footing(arms: Mapping[str, Sequence[CellFolder]]) -> dict[str, Footing
             metric,
             samples,
             clock_s,
-            at_samples=_level(_after_samples(of_arm, validation, samples)),
-            at_time=None if clock_s is None else _level(_after_time(of_arm, validation, clock_s)),
-            at_end=_level([_value(curve[-1], metric) for curve in of_arm]),
-            test_at_samples=_level_of_all(_after_samples(of_arm, test, samples), len(of_arm)),
-            test_at_time=None if clock_s is None else _level_of_all(_after_time(of_arm, test, clock_s), len(of_arm)),
-            test=_level_of_all(_tested_at_end(arms[name], of_arm, metric), len(of_arm)),
+            at_samples=_level(_after_samples(of_arm, validation, samples), metric),
+            at_time=None if clock_s is None else _level(_after_time(of_arm, validation, clock_s), metric),
+            at_end=_level([_value(curve[-1], metric) for curve in of_arm], metric),
+            test_at_samples=_level_of_all(_after_samples(of_arm, test, samples), metric, len(of_arm)),
+            test_at_time=(
+                None if clock_s is None else _level_of_all(_after_time(of_arm, test, clock_s), metric, len(of_arm))
+            ),
+            test=_level_of_all(_tested_at_end(arms[name], of_arm, metric), metric, len(of_arm)),
         )
         for name, of_arm in curves.items()
     }
@@ -138,14 +142,15 @@ def _tested_at_end(cells: Sequence[CellFolder], curves: Sequence[Curve], metric:
     return [value for value in found if value is not None]
 
 
-def _level_of_all(values: Sequence[float], num_runs: int) -> MetricMean | None:
+def _level_of_all(values: Sequence[float], metric: str, num_runs: int) -> MetricMean | None:
     """Only where every run is among them."""
-    return _level(values) if len(values) == num_runs else None
+    return _level(values, metric) if len(values) == num_runs else None
 
 
-def _level(values: Sequence[float]) -> MetricMean:
+def _level(values: Sequence[float], metric: str) -> MetricMean:
     mean = statistics.fmean(values)
     if len(values) < 2:
         return MetricMean(mean, None, None, len(values))
     half = MeanError((of_seeds(values),)).half_width()
-    return MetricMean(mean, mean - half, mean + half, len(values))
+    lowest, highest = _POSSIBLE.get(metric, (-math.inf, math.inf))
+    return MetricMean(mean, max(lowest, mean - half), min(highest, mean + half), len(values))

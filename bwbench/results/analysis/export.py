@@ -16,7 +16,9 @@ from bwbench.results.analysis.trial import curve_of
 _IDENTITY = ("id", "slug", "experiment", "arm", "repeat")
 _DERIVED = ("bandwidth_bps", "rtt_s", "global_batch", "target_metric", "target_value", "evaluate_every_samples")
 _OF_ARRIVAL = ("arrival_kind", "first_crossing_s", "first_crossing_samples")
-_OF_ITS_TIME = ("slowest_step_s", "own_step_s", "host_bound", "timing_runs", "between_share")  # how far to trust it
+_OF_ITS_TIME = (  # how far to trust it
+    "slowest_step_s", "own_step_s", "host_bound", "timing_runs", "between_share", "arrived_alone",
+)  # fmt: skip
 _OF_ENVIRONMENT = ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")
 _OF_A_STEP = ("step", "samples", "clock_s", "duration_s", "loss", "lr", "payload_bytes")
 
@@ -37,6 +39,7 @@ def export_cells(folders: Iterable[CellFolder]) -> Iterator[Row]:
         row |= {key: getattr(status, key) for key in ("metric", "compute_median_s", "step_median_s")}
         row["test_metric_at_arrival"] = about["test_metric_at_arrival"]
         row |= {key: about[key] for key in _OF_ITS_TIME}
+        row["replicas_apart"] = about["replicas_apart"]
         row |= _achieved(folder.link or LinkRecord())
         environment = folder.environment or Environment()
         row |= {"host": host_of(environment) or None, "commit": commit_of(environment) or None}

@@ -102,8 +102,9 @@ def host_bound_note(rows: Sequence[Mapping[Any, Any]]) -> str | None:
     beyond = [row["own_step_s"] / row["slowest_step_s"] - 1 for row in bound]
     longer = f"{100 * statistics.median(beyond):.0f} % (median), {100 * max(beyond):.0f} % at most"
     return (
-        f"{HOST_BOUND_MARK} Host-bound: {len(bound)} of {len(rows)} cells, whose step takes longer on this machine "
-        f"than declared even without communication, by {longer}. They stand in no crossover."
+        f"Host-bound: {len(bound)} of {len(rows)} cells, whose step takes longer on this machine "
+        f"than declared even without communication, by {longer}. Take their times for too long, by up to about as "
+        "much. They count for no crossover, the bandwidth at which two arms are equally fast."
     )
 
 

@@ -15,13 +15,17 @@ from bwbench.base.plain_data import mapping_at
 from bwbench.base.step_time import SteadyStepTime, recorded_step_times
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
-from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary
-from bwbench.results.analysis.cells import dilation_of, setting_of
+from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary, Wire
+from bwbench.results.analysis.cells import cell_row, dilation_of, setting_of
+from bwbench.results.analysis.replicas_apart import PROMISE
 from bwbench.results.analysis.targets import meets_all, targets_of
 from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise
 
 ROUNDING = 1e-6  # relative
 FASTER_THAN_LINK = 1.1  # payload may cross a link this many times as fast as it allows: what a full queue holds
+SENT_AGAIN = 1.5  # payload may cross a link so often, in mean: what was lost is sent again
+# Of a frame, that is no payload: its own headers, and those of the messages of gloo's that it holds, mostly one.
+BESIDE_PAYLOAD_BYTES = 300
 OF_CLOCKS = 1.001  # ranks read theirs one after another
 OF_A_STEP = 0.9  # steps may be so much shorter than declared: the first and the last one of a round
 _NEVER_NEGATIVE = (
@@ -51,6 +55,7 @@ def doubts(cell: CellFolder, events: EventsByRank) -> list[str]:
         *(f"{name} is {value:g}, below 0" for name, value in _numbers(status, _NEVER_NEGATIVE) if value < 0),
         *(_against_events(cell, status, events) if events else ()),
         *_of_the_ranks(cell, status, events),
+        *_of_the_replicas(cell),
         *_of_the_curve(status, curve, cell.cell.config),
         *_of_the_samples(status, curve, cell.cell.config),
         *_of_the_clock(status, cell),
@@ -99,6 +104,12 @@ def _of_the_ranks(cell: CellFolder, status: Status, events: EventsByRank) -> Ite
             elif isinstance(event, Evaluation) and clock_s > OF_CLOCKS * event.clock_s:
                 yield f"rank {rank} is evaluated at {event.clock_s:.6g}, its last step before ended at {clock_s:.6g}"
                 break
+
+
+def _of_the_replicas(cell: CellFolder) -> Iterator[str]:
+    """Whether all nodes ended alike, where the method promises it."""
+    if cell_row(cell)["replicas_apart"]:
+        yield f"replicas_identical is false, and its method promises {PROMISE}: each node trained a model of its own"
 
 
 def _said(value: float | None) -> str:
@@ -177,8 +188,17 @@ def _of_the_link(status: Status, cell: CellFolder) -> Iterator[str]:
         frames = None if wire.bytes is None else wire.bytes - (wire.ack_bytes or 0)
         if None not in (frames, status.wire_bytes) and frames != status.wire_bytes:
             yield f"wire_bytes is {status.wire_bytes}, link.json says {frames}"
-    if status.payload_bytes and status.wire_bytes is not None and status.wire_bytes < status.payload_bytes:
+    environment = cell.environment
+    shared = environment is not None and any(len(ranks) > 1 for ranks in environment.ranks_by_interface.values())
+    # What ranks of one host say to one another leaves by no interface.
+    if (
+        not shared
+        and status.payload_bytes
+        and status.wire_bytes is not None
+        and status.wire_bytes < status.payload_bytes
+    ):
         yield f"wire_bytes is {status.wire_bytes}, less than the payload_bytes in it, {status.payload_bytes}"
+    yield from _of_what_is_not_counted(status, wire)
     asked, told = mapping_at(cell.cell.config, "link"), (cell.link.requested if cell.link is not None else None) or {}
     for key in asked.keys() & told.keys() if status.files_sha256 is not None else ():
         if asked[key] != told[key]:
@@ -191,6 +211,18 @@ def _of_the_link(status: Status, cell: CellFolder) -> Iterator[str]:
         least_s = 8 * payload / capacity_bps
         if least_s > FASTER_THAN_LINK * clock_s:
             yield f"{seconds} is {clock_s:.6g}, its link takes {least_s:.4g} s for {sent}, {payload}"
+
+
+def _of_what_is_not_counted(status: Status, wire: Wire | None) -> Iterator[str]:
+    """Whether the wire carried what no codec says it has sent."""
+    if wire is None or status.composed is not None or not (wire.frames and status.payload_bytes and status.wire_bytes):
+        return
+    frames = wire.frames - (wire.ack_frames or 0)
+    if status.wire_bytes > SENT_AGAIN * status.payload_bytes + BESIDE_PAYLOAD_BYTES * frames:
+        yield (
+            f"wire_bytes is {status.wire_bytes}, far more than payload_bytes, {status.payload_bytes}, and the headers "
+            f"of {frames} frames explain: something was sent that the method does not count"
+        )
 
 
 def capacity_of(config: JsonObject) -> float | None:

@@ -19,27 +19,12 @@ from bwbench.base.errors import RecordError
 from bwbench.methods.roles import LIMITS, REFERENCE, as_role
 from bwbench.records import CellFolder, iter_cells, readable
 from bwbench.records.schema import PARTS, Digest
-from bwbench.results.analysis.arm_labels import arm_labels, unlike_arms_note
-from bwbench.results.analysis.caveats import (
-    COMPOSED_MARK,
-    composed_errors,
-    composed_note,
-    provenance_note,
-    unlike_hosts_note,
-)
+from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.cell_arrival import CURVE, arrival_notes
-from bwbench.results.analysis.cells import (
-    DONE,
-    Row,
-    cell_row,
-    is_composed,
-    is_virtual,
-    left_out_notes,
-    standing_of,
-    state_of,
-)
+from bwbench.results.analysis.cells import DONE, Row, cell_row, is_virtual, left_out_notes, standing_of, state_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells
-from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
+from bwbench.results.analysis.host_bound import OwnSteps
+from bwbench.results.analysis.notes import notes_on
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import COLUMNS, Arrival, Estimate, by_seed, estimate, number
 from bwbench.results.analysis.trial import digest_of
@@ -314,14 +299,8 @@ class Results:
     @cached_property
     def notes(self) -> list[str]:
         """What must stand under the picture: cells left out or composed, hosts or commits that are mixed."""
-        notes = left_out_notes(self.folders)
-        errors = [error.error for error in composed_errors(self.done)]
-        composed = composed_note(sum(map(is_composed, self.done)), len(self.done), errors)
-        if composed and any(map(is_composed, self.done)):
-            composed = f"{COMPOSED_MARK} {composed}"
-        bound = host_bound_note(self.cells.to_dict("records"))
-        machines = (bound, unlike_arms_note(self.done), provenance_note(self.done), unlike_hosts_note(self.done))
-        return [*notes, *arrival_notes(self.done), *(note for note in (composed, *machines) if note)]
+        about_all = notes_on(self.done, self.cells.to_dict("records"))
+        return [*left_out_notes(self.folders), *arrival_notes(self.done), *about_all]
 
 
 def load_results(folder: Path) -> list[Results]:

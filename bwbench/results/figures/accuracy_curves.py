@@ -110,10 +110,11 @@ def metric_words(metric: str) -> str:
     return "validation loss (nats)" if metric == "loss" else f"validation {metric}"
 
 
-def composed_label(results: Results, arm: str) -> str:
-    """The arm's name, marked where its cells are composed."""
-    composed = results.cells[results.cells["arm"] == arm]["composed"]
-    return captions.label_of(results, arm, int(composed.sum()), len(composed))
+def marked_label(results: Results, arm: str) -> str:
+    """The arm's name, marked where its cells are composed, and where any is host-bound."""
+    cells = results.cells[results.cells["arm"] == arm]
+    label = captions.label_of(results, arm, int(cells["composed"].sum()), len(cells))
+    return captions.host_bound_marked(label, sum(bound is True for bound in cells["host_bound"]))
 
 
 def mean_line(runs: Sequence[pd.DataFrame], metric: str, column: str) -> tuple[np.ndarray[Any, Any], ...]:
@@ -224,7 +225,7 @@ def _labels(results: Results, arms: list[str]) -> list[tuple[str, str]]:
     times = {str(row["arm"]): row for row in ordered.to_dict("records")}
     labels = []
     for arm in [arm for arm in times if arm in arms] + sorted(arm for arm in arms if arm not in times):
-        label = composed_label(results, arm)
+        label = marked_label(results, arm)
         if row := times.get(arm):
             bound = "> " if math.isinf(row["time_s"]) else ""
             label += f": {bound}{captions.seconds(row['at_least_s'])}"
@@ -256,7 +257,7 @@ class AccuracyOverSamples(AbstractFigure):
         arms = sorted(set(results.curves["arm"]))
         for arm in [*sorted(needed, key=lambda arm: (needed[arm].value, needed[arm].at_least, arm)),
                     *(arm for arm in arms if arm not in needed)]:  # fmt: skip
-            label = composed_label(results, arm)
+            label = marked_label(results, arm)
             if (to_target := needed.get(arm)) is not None:
                 bound = "> " if math.isinf(to_target.value) else ""
                 label += f": {bound}{to_target.at_least:,.0f}"
@@ -300,7 +301,7 @@ class AccuracyOverBytes(AbstractFigure):
         timed = any(not math.isnan(value) for value, _ in spent.values())
         labels = []
         for arm in sorted(arms, key=lambda arm: (*spent[arm], arm)):
-            name, (value, at_least) = composed_label(shown, arm), spent[arm]
+            name, (value, at_least) = marked_label(shown, arm), spent[arm]
             bound = "> " if math.isinf(value) else ""
             reached = "–" if math.isnan(value) else f"{bound}{captions.byte_words(at_least)}"
             labels.append((arm, f"{name}: {reached}" if timed else name))

@@ -1,6 +1,9 @@
 """The album of many cells, drawn by as many processes as there are cores: what is read is read once, before them.
 
 A picture is written as PNG and PDF, with the cells that it was made of: every number can be traced to a record.
+
+Who wants no more pictures, by Ctrl-C for one, closes the generator. What is under way is finished then, so that no
+picture is there by half, and no process is left.
 """
 
 from __future__ import annotations
@@ -8,29 +11,34 @@ from __future__ import annotations
 import gc
 import io
 import math
+import mmap
 import multiprocessing
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import FrameType
+from typing import Any, BinaryIO, NoReturn
 
 import pandas as pd
 from fontTools import subset  # type: ignore[import-untyped]
 from matplotlib.figure import Figure
 
+from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import RecordError
+from bwbench.base.interruption import ENDING
 from bwbench.base.registry import FIGURES
 from bwbench.records import SCHEMA
 from bwbench.records.files import leads_out, write_bytes_atomic, write_json_atomic
 from bwbench.results.analysis.cells import PLANNED, state_of
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.choice import Picture, pictures_of
+from bwbench.results.figures.choice import Picture
 from bwbench.results.figures.style import PAGE_IN, look
 
 FORMATS = ("png", "pdf")
@@ -54,33 +62,6 @@ class Drawn:
     notes: list[str] = field(default_factory=list)
 
 
-def draw_album(
-    results: Sequence[Results],
-    out: Path,
-    names: Sequence[str] | None = None,
-    width_in: float = PAGE_IN,
-    at: Sequence[str] = (),
-    formats: Sequence[str] = FORMATS,
-) -> Drawn:
-    """Draw every figure of every group into ``out``, in this process, with a folder for each of several experiments.
-
-    Args:
-        names, at: as in ``choice.pictures_of``.
-        formats: of pictures, as in FORMATS.
-    """
-    return joined(draw_pictures(pictures_of(results, names, at), out, width_in, formats, jobs=1))
-
-
-def joined(drawn: Iterable[Drawn]) -> Drawn:
-    """What came of several pictures together."""
-    whole = Drawn()
-    for one in drawn:
-        whole.paths.extend(one.paths)
-        whole.skipped.extend(one.skipped)
-        whole.notes.extend(note for note in one.notes if note not in whole.notes)
-    return whole
-
-
 def draw_pictures(
     pictures: Sequence[Picture],
     out: Path,
@@ -89,8 +70,10 @@ def draw_pictures(
     *,
     folders: bool = False,
     jobs: int | None = None,
-) -> Iterator[Drawn]:
+) -> Generator[Drawn, None, None]:
     """Draw them into ``out``; yields what came of each as soon as it and those before it are drawn, in their order.
+
+    To be closed, where somebody does not want all of them.
 
     Args:
         formats: of pictures, as in FORMATS.
@@ -108,30 +91,74 @@ def draw_pictures(
         yield from (part() for part in parts)
         return
     global _parts
-    _parts = parts
+    _parts, _no_more[0] = parts, False
     gc.freeze()  # what was read stays: no process looks through it for garbage
+    # An executor and not a Pool, which waits for ever for what a killed process was to draw.
+    pool = ProcessPoolExecutor(
+        min(jobs, len(parts)), multiprocessing.get_context("fork"), _leave_signals_to, initargs=(os.getpid(),)
+    )
     try:
-        # An executor and not a Pool, which waits for ever for what a killed process was to draw.
-        with ProcessPoolExecutor(min(jobs, len(parts)), mp_context=multiprocessing.get_context("fork")) as pool:
-            yield from pool.map(_draw_number, range(len(parts)))
+        with _without_signals():  # until each process has said what it does with them
+            coming = [pool.submit(_draw_number, number) for number in range(len(parts))]
+        for drawn in coming:
+            yield drawn.result()
     except BrokenProcessPool:
         raise RecordError(
             "a process that drew figures was killed, by lack of memory perhaps; run the same command again"
         ) from None
     finally:
+        _no_more[0] = True  # nothing is cancelled: an executor whose processes end then as well would trip over it
+        pool.shutdown()
         gc.unfreeze()
         _parts = ()
 
 
 _parts: Sequence[Callable[[], Drawn]] = ()  # for the processes that are forked, which get a number alone
+# Of the same memory in all of them: whether what has not begun is not wanted any more. Without a lock, which a process
+# that is ended might hold.
+_no_more = mmap.mmap(-1, 1)
+_is_drawing = False  # of one of these processes
 
 
 def _draw_number(number: int) -> Drawn:
+    global _is_drawing
+    if _no_more[0]:
+        return Drawn()
     gc.disable()  # subsetting a font makes so many objects that looking for garbage took a sixth of all time
+    _is_drawing = True
     try:
         return _parts[number]()
+    except SystemExit:  # of ``_end``; the executor would take it for what came of this picture
+        os._exit(1)
     finally:
+        _is_drawing = False
         gc.collect()
+
+
+@contextmanager
+def _without_signals() -> Iterator[None]:
+    """Those that end a command wait, here and in what is forked here."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _leave_signals_to(parent_pid: int) -> None:
+    """In a process that draws. Ctrl-C, which a terminal sends to all, is for the parent: it ends what it has begun."""
+    die_with_parent(parent_pid)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)  # by which an executor ends the others where one process was killed
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """End this process; in the midst of a picture by way of whoever has to remove a file that is half written."""
+    if _is_drawing:
+        raise SystemExit
+    os._exit(1)
 
 
 def draw_picture(picture: Picture, folder: Path, width_in: float, formats: Sequence[str]) -> Drawn:
@@ -196,14 +223,18 @@ def save(
     png, pdf, numbers = (stem.with_name(f"{stem.name}.{ending}") for ending in (*FORMATS, "json"))
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
+        rendered = {}  # all of it before anything is written: an interruption leaves no picture without its numbers
         # A date in the file would make every run differ; matplotlib leaves out what is None.
         with look(), _fonts_without_layout():
             if "png" in formats:
                 about = {"Title": title, "Description": subject, "Software": None}
-                _write(png, partial(figure.savefig, format="png", dpi=PNG_DPI, metadata=about))
+                rendered[png] = _rendered(partial(figure.savefig, format="png", dpi=PNG_DPI, metadata=about))
             if "pdf" in formats:
                 about = {"Title": title, "Subject": subject, "CreationDate": None}
-                _write(pdf, partial(figure.savefig, format="pdf", metadata=about))
+                rendered[pdf] = _rendered(partial(figure.savefig, format="pdf", metadata=about))
+        for path, content in rendered.items():
+            # By rename: what lies there, a link perhaps, is replaced and not written through.
+            write_bytes_atomic(path, content, sync=False)
         write_json_atomic(numbers, sidecar, sync=False)
     except OSError as error:
         raise RecordError(
@@ -212,11 +243,10 @@ def save(
     return [path for path in (png, pdf, numbers) if path is numbers or path.suffix[1:] in formats]
 
 
-def _write(path: Path, draw: Callable[[BinaryIO], object]) -> None:
-    """By rename: what lies there, a link perhaps, is replaced and not written through. Raises OSError."""
+def _rendered(draw: Callable[[BinaryIO], object]) -> memoryview:
     content = io.BytesIO()
     draw(content)
-    write_bytes_atomic(path, content.getbuffer(), sync=False)
+    return content.getbuffer()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.censored import ArrivalStep, arrival_steps, half_arrived
 from bwbench.results.analysis.results import Results, arrivals_by_seed, once
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_curves import composed_label
+from bwbench.results.figures.accuracy_curves import marked_label
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes
 from bwbench.results.figures.lines import LineEnd, name_ends
@@ -135,7 +135,7 @@ def curves_of(results: Results) -> list[ArrivalCurve]:
             continue
         reached = [arrival.or_infinity for arrival in arrivals if arrival.time_s is not None]
         steps = arrival_steps(reached, [arrival.at_least for arrival in arrivals if arrival.time_s is None])
-        label = f"{composed_label(results, str(arm))}: {len(reached)} of {len(arrivals)}"
+        label = f"{marked_label(results, str(arm))}: {len(reached)} of {len(arrivals)}"
         style = arm_style(str(arm), results.roles[str(arm)])
         curves.append(ArrivalCurve(str(arm), label, style, tuple(steps), half_arrived(steps), len(arrivals)))
 

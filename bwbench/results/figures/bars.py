@@ -55,7 +55,7 @@ class TimeToAccuracy(AbstractFigure):
         setting = captions.setting_line(results, num_runs=table["num"])
         title = f"Time to {captions.timed_target(results)}"
         body_in = 0.75 + (_ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN) * len(rows)
-        figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(table), *results.notes])
+        figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(results, table), *results.notes])
         times, single = table["at_least_s"], table[table["role"] == REFERENCE]
         alone = len(single) == 1 and len(table) > 1 and not math.isinf(single.iloc[0]["time_s"])
         logarithmic = bool(times.max() > LOG_FROM_RATIO * times.min())
@@ -117,7 +117,8 @@ def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -
 
 
 def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
-    names = [captions.arm_label(row["label"], row["role"], row["num_composed"], row["num"]) for row in rows]
+    named = ((captions.arm_label(row["label"], row["role"], row["num_composed"], row["num"]), row) for row in rows)
+    names = [captions.host_bound_marked(name, row["num_host_bound"]) for name, row in named]
     if width_in < PAGE_IN:
         names = [captions.in_two_lines(name) for name in names]
     axes.set_yticks(range(len(rows)), names, linespacing=1.0)
@@ -176,9 +177,9 @@ def _interval(low: float, high: float, write: Any) -> str:
     return captions.span(str(write(low)).removesuffix("×"), str(write(high)))
 
 
-def _how_to_read(table: pd.DataFrame) -> list[str]:
+def _how_to_read(results: Results, table: pd.DataFrame) -> list[str]:
     several = "Dots: repeats. Bars or large marks: geometric mean; whiskers: 95 % interval (Student's t on log time)."
-    words = [captions.on_repeats(table["num"], several)]
+    words = [captions.on_repeats(table["num"], several), *captions.on_first_crossings(results, table["num"])]
     if (table["num_censored"] > 0).any():
         words.append("Arrows: fewer than half of the repeats reached the target within the training limit; a bound.")
     if table["speedup_num"].max() > 1:

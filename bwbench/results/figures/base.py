@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures.frame import lay_out
-from bwbench.results.figures.style import PAGE_IN, look
+from bwbench.results.figures.style import PAGE_IN, look, told_apart
 
 
 class AbstractFigure(ABC):
@@ -48,7 +48,7 @@ class AbstractFigure(ABC):
 
     def draw(self, results: Results, width_in: float = PAGE_IN) -> Figure:
         """The picture, ``width_in`` inches wide. Touches no global state of matplotlib."""
-        with look():
+        with look(), told_apart(results.roles):
             figure = self._draw(results, width_in)
             for text in figure.findobj(Text):
                 if hasattr(text, "set_fontfeatures"):  # from matplotlib 3.11 on, which makes ligatures

@@ -13,6 +13,7 @@ from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import is_virtual, time_words
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.text import TimeUnit as TimeUnit  # what figures say of times stands in one place
@@ -140,6 +141,11 @@ def marked(name: str, num_composed: float, num: float) -> str:
     return f"{name}{COMPOSED_MARK}" if num_composed >= num else f"{name}{COMPOSED_MARK} ({num_composed:g} of {num:g})"
 
 
+def host_bound_marked(name: str, num_host_bound: float) -> str:
+    """``name`` with HOST_BOUND_MARK where any of its cells is host-bound, for pictures whose marks cannot show that."""
+    return f"{name}{HOST_BOUND_MARK}" if num_host_bound else name
+
+
 def label_of(results: Results, arm: str, num_composed: float = 0, num: float = 0) -> str:
     """``arm_label`` of an arm by its recorded name, as short as the others leave it."""
     return arm_label(results.labels.get(arm, arm), results.roles[arm], num_composed, num)
@@ -155,6 +161,14 @@ def on_repeats(num: pd.Series, several: str) -> str:
     """How to read marks of ``num`` repeats: ``several`` where any has more than one, and what those of one say."""
     single = f"n = 1: {ONE_REPEAT}, and has no interval."
     return " ".join([*([several] if (num > 1).any() else []), *([single] if (num == 1).any() else [])])
+
+
+def on_first_crossings(results: Results, num: pd.Series) -> list[str]:
+    """A sentence on intervals of first crossings, which do not lie around the time that is shown; none without any."""
+    if not (num > 1).any() or FIRST_CROSSING not in set(results.cells["arrival_kind"]):
+        return []
+    earlier = "Intervals of first crossings lie around a time half an evaluation earlier"
+    return [f"{earlier}: the target was met somewhere since the evaluation before."]
 
 
 def in_two_lines(label: str) -> str:

@@ -5,10 +5,12 @@ Colours are Okabe and Ito's and Tol's, which colour-blind readers can tell apart
 
 from __future__ import annotations
 
+import itertools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
@@ -80,11 +82,50 @@ PART_COLORS = {
 }
 
 
+_BESIDE: ContextVar[Mapping[str, ArmStyle] | None] = ContextVar("_BESIDE", default=None)  # arms that are drawn together
+
+
 def arm_style(arm: str, role: str) -> ArmStyle:
     """How ``arm`` is drawn, alike in every figure of every experiment. Names not listed get a style by checksum.
 
-    References and headrooms are drawn by their role, whatever their name.
+    References and headrooms are drawn by their role, whatever their name. Inside ``told_apart`` an arm whose colour and
+    marker another one beside it has gets others.
     """
+    return (_BESIDE.get() or {}).get(arm) or _own_style(arm, role)
+
+
+@contextmanager
+def told_apart(roles: Mapping[str, str]) -> Iterator[None]:
+    """No two of these arms, of these roles, have both colour and marker in common meanwhile."""
+    token = _BESIDE.set(_styles_of(roles))
+    try:
+        yield
+    finally:
+        _BESIDE.reset(token)
+
+
+def _styles_of(roles: Mapping[str, str]) -> dict[str, ArmStyle]:
+    """Arms that are listed, or drawn by their role, keep their look; of others the first by name, and whoever comes
+    later takes the next marker, else the next colour as well."""
+    kept = [arm for arm, role in roles.items() if role in _ROLES or arm in _ARMS]
+    styles = {arm: _own_style(arm, roles[arm]) for arm in kept}
+    taken = {(style.color, style.marker) for style in styles.values()}
+    for arm in sorted(roles.keys() - set(kept)):
+        own = _own_style(arm, roles[arm])
+        ways = itertools.product(_from(_OTHER_COLORS, own.color), _from(_OTHER_MARKERS, own.marker))
+        color, marker = next((way for way in ways if way not in taken), (own.color, own.marker))
+        styles[arm] = replace(own, color=color, marker=marker)
+        taken.add((color, marker))
+    return styles
+
+
+def _from(values: tuple[str, ...], first: str) -> tuple[str, ...]:
+    """All of them, beginning with ``first``."""
+    start = values.index(first)
+    return values[start:] + values[:start]
+
+
+def _own_style(arm: str, role: str) -> ArmStyle:
     if (by_role := _ROLES.get(role)) is not None:
         return by_role
     if arm in _ARMS:

@@ -21,23 +21,32 @@ from bwbench.methods.roles import METHOD, REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.answer import baseline_of_group, counted, one_node_words
-from bwbench.results.analysis.arm_labels import unlike_arms_note
-from bwbench.results.analysis.caveats import commit_of, composed_errors, composed_note, host_of, provenance_note
+from bwbench.results.analysis.arm_labels import arm_labels
+from bwbench.results.analysis.caveats import commit_of, host_of
 from bwbench.results.analysis.cell_arrival import arrival_notes
-from bwbench.results.analysis.cells import DONE, Row, cell_row, concerns_no_link, is_composed, left_out_notes, state_of
+from bwbench.results.analysis.cells import (
+    DONE,
+    RUNNING,
+    Row,
+    cell_row,
+    concerns_no_link,
+    is_composed,
+    left_out_notes,
+    state_of,
+)
 from bwbench.results.analysis.grouping import Group, group_cells, setting_words
-from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps, host_bound_note
+from bwbench.results.analysis.host_bound import OwnSteps
+from bwbench.results.analysis.notes import notes_on
 from bwbench.results.analysis.results import Reader
 from bwbench.results.analysis.statistics import number
 from bwbench.results.analysis.targets import budget_of
 from bwbench.results.analysis.trial import DEFAULT_METRICS, PART_NAMES
-from bwbench.results.figures.style import PART_COLORS, arm_style
+from bwbench.results.figures.style import PART_COLORS, arm_style, told_apart
 
 Facts: TypeAlias = dict[str, object]  # for JSON
 
 COMPARES = frozenset({"link.bandwidth", "link.latency"})  # what the page chooses by itself; all else makes a setting
 PAYLOAD_SCHEMA = 1
-RUNNING = "running"
 
 # Taken over from ``cells.cell_row`` as they are: numbers that intervals rest on keep all their digits.
 _EXACT = (
@@ -87,7 +96,7 @@ def build_payload(
     recorded = [one.time_unix_s for one in environments if one is not None and one.time_unix_s is not None]
     experiments = sorted({folder.cell.experiment for folder in folders})
     roles = {str(row["arm"]): str(row["role"]) for row in rows.values()}
-    arms = sorted(roles)
+    arms, labels = sorted(roles), arm_labels(folder.cell for folder in folders)
     own = OwnSteps.of(folders)
     pools = {name: Pool() for name in ("samples_at", "values", "clocks", "environment", "log", "link_facts")}
     reader = reader or Reader()
@@ -98,13 +107,15 @@ def build_payload(
     groups = []
     for index, experiment in enumerate(experiments):
         members = [folder for folder in ordered if folder.cell.experiment == experiment]
-        groups += [_group(group, index, arms, numbers, metrics, own) for group in group_cells(members, COMPARES)]
+        groups += [_group(group, index, labels, numbers, metrics, own) for group in group_cells(members, COMPARES)]
+    with told_apart(roles):  # pictures tell the arms of one group apart, the page those of all
+        looks = {arm: arm_look(arm, roles[arm]) for arm in arms}
     return {
         "schema": PAYLOAD_SCHEMA,
         "title": title,
         "newest": time.strftime("%Y-%m-%d", time.gmtime(max(recorded))) if recorded else None,
         "experiments": experiments,
-        "arms": [{"name": arm, "role": roles[arm], **arm_look(arm, roles[arm])} for arm in arms],
+        "arms": [{"name": arm, "label": labels[arm], "role": roles[arm], **looks[arm]} for arm in arms],
         "parts": [PART_NAMES[part] for part in PARTS],
         "part_colors": [PART_COLORS[part] for part in PARTS],  # in both themes: they are areas
         "groups": groups,
@@ -152,8 +163,14 @@ def _cell(
 
 
 def _group(
-    group: Group, experiment: int, arms: list[str], numbers: dict[Path, int], metrics: list[object], own: OwnSteps
+    group: Group,
+    experiment: int,
+    labels: Mapping[str, str],
+    numbers: dict[Path, int],
+    metrics: list[object],
+    own: OwnSteps,
 ) -> Facts:
+    arms = sorted(labels)
     rows = [cell_row(folder) for folder in group.folders]
     networked = [row for row in rows if row["role"] != REFERENCE] or rows
     targets = Counter((row["target_metric"], number(row["target_value"])) for row in networked)
@@ -165,9 +182,6 @@ def _group(
     if not any(name == "nodes" for name, _ in group.key):
         words.insert(0, f"{nodes[0]} {'node' if nodes == [1] else 'nodes'}" if len(nodes) == 1 else "nodes that differ")
     done = [folder for folder in group.folders if state_of(folder) == DONE]
-    composed = composed_note(sum(map(is_composed, done)), len(done), [one.error for one in composed_errors(done)])
-    bound = host_bound_note([cell_row(folder) | own.row(folder) for folder in done])
-    bound = bound.removeprefix(f"{HOST_BOUND_MARK} ") if bound else None  # no mark of the page has it
     baseline = baseline_of_group(group)
     return {
         "experiment": experiment,
@@ -178,24 +192,25 @@ def _group(
         "nodes": counted(nodes[0], "node") if len(nodes) == 1 else "nodes that differ",
         "settings": [setting_words(name, setting) for name, setting in group.key if name not in (*named, "nodes")],
         "baseline": None if baseline is None else arms.index(baseline),
-        "one_node": list(_one_node(group, arms, own)),
+        "one_node": list(_one_node(group, labels, own)),
         "metric": metric or next((metrics[index] for index in members if metrics[index]), None),
         "target": value,
         # What stands under every picture of these cells, as ``Results.notes``.
         "notes": [
             *left_out_notes(group.folders),
             *arrival_notes(done),
-            *(note for note in (composed, bound, unlike_arms_note(done), provenance_note(done)) if note),
+            *notes_on(done, [cell_row(folder) | own.row(folder) for folder in done], marked=False),  # in words there
         ],
         "cells": members,
     }
 
 
-def _one_node(group: Group, arms: list[str], own: OwnSteps) -> Iterator[Facts]:
+def _one_node(group: Group, labels: Mapping[str, str], own: OwnSteps) -> Iterator[Facts]:
     """For each round trip and method where one node alone is enough, at the recorded target."""
+    arms = sorted(labels)
     for of_one_latency in group_cells(group.folders):
         rtts = {row["rtt_s"] for row in map(cell_row, of_one_latency.folders) if row["role"] == METHOD}
-        for arm, words in one_node_words(of_one_latency, own).items():
+        for arm, words in one_node_words(of_one_latency, own, labels).items():
             yield from ({"arm": arms.index(arm), "rtt_s": rtt_s, "words": words} for rtt_s in sorted(rtts, key=str))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bwbench.base.units import BANDWIDTH
@@ -62,13 +62,14 @@ Lines = Sequence[Phrase]  # what stands in one cell, a line each
 def grid_tables(
     label: str,
     caption: Phrase,
-    arms: Sequence[str],
+    arms: Mapping[str, str],
     bandwidths: Sequence[float | None],
     cell: Callable[[str, float | None], Lines],
 ) -> Iterator[Table]:
     """One table, or several where there are more bandwidths than fit, each with all arms that have a value there.
 
     Args:
+        arms: by recorded name, in their order; what each is called.
         bandwidths: in bit/s, in the order of the columns; None is a column for arms without a link.
         cell: the lines of an arm at a bandwidth; none where it has no value.
     """
@@ -77,10 +78,10 @@ def grid_tables(
     parts = [bandwidths[start : start + size] for start in range(0, len(bandwidths), size)]
     for number, part in enumerate(parts, start=1):
         rows = []
-        for arm in arms:
+        for arm, label in arms.items():
             cells = [cell(arm, bandwidth) for bandwidth in part]
             if any(cells):
-                rows.append([[phrase(arm)], *(lines or [phrase("–")] for lines in cells)])
+                rows.append([[phrase(label)], *(lines or [phrase("–")] for lines in cells)])
         if not rows:
             continue
         said = phrase(caption, f" Part {number} of {len(parts)}.") if len(parts) > 1 else caption

@@ -8,6 +8,7 @@ from bwbench.base.plain_data import mapping_at
 from bwbench.base.step_time import recorded_step_times
 from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
+from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.caveats import composed_errors, machines_of
 from bwbench.results.analysis.cells import DONE, dilation_of, is_composed, is_reference, setting_of, state_of, value_at
 from bwbench.results.analysis.results import Results
@@ -58,7 +59,8 @@ def _links(folders: Sequence[CellFolder]) -> Phrase:
 
 
 def _arms(folders: Sequence[CellFolder]) -> Phrase:
-    arms = sorted({str(folder.cell.arm) for folder in folders})
+    arms = [arm if label == arm else f"{label} (recorded as {arm})"
+            for arm, label in sorted(arm_labels(folder.cell for folder in folders).items())]  # fmt: skip
     seeds = sorted({setting_of(folder.cell.config).seed for folder in folders})
     what = "arm" if len(arms) == 1 else "arms"
     text = phrase(Number("arms", str(len(arms))), f" {what}: {', '.join(arms)}; ")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from bwbench.base.plain_data import mapping_at
 from bwbench.base.step_time import recorded_step_times
 from bwbench.records import CellFolder
+from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.arrival import CENSORED, FIRST_CROSSING
 from bwbench.results.analysis.caveats import (
     Spread,
@@ -60,11 +61,11 @@ def left_out_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:
         return
     parts = ", ".join(f"{count} {_WORDS.get(state, state)}" for state, count in missing.items())
     yield Paragraph(phrase("Left out of ", all_cells, " cells: ", Number("cells left out", parts), "."))
-    reasons: Counter[str] = Counter()
+    reasons, labels = Counter[str](), arm_labels(folder.cell for folder in folders)
     for folder in folders:
         reason = (folder.status.reason if folder.status is not None else None) or ""
         if state_of(folder) != DONE and reason:
-            reasons[f"{folder.cell.arm}, {state_of(folder)}: {reason.splitlines()[0]}"] += 1
+            reasons[f"{labels[folder.cell.arm]}, {state_of(folder)}: {reason.splitlines()[0]}"] += 1
     lines = [phrase(f"{text} ({count}x)" if count > 1 else text) for text, count in sorted(reasons.items())]
     if len(lines) > _MOST_REASONS:
         lines = [*lines[:_MOST_REASONS], phrase(f"and {len(lines) - _MOST_REASONS} more.")]
@@ -140,5 +141,5 @@ def _stopped(done: Sequence[CellFolder]) -> Iterator[Phrase]:
                      "shown as > limit.")  # fmt: skip
     if crossed := kinds.count(FIRST_CROSSING):
         text = phrase(Number("cells at a first crossing", str(crossed)), " of ", Number("cells done", str(len(done))))
-        yield phrase(text, " cells ended at the first evaluation that met the target. It is a lucky one: these times "
-                     "are too short, the more so the more an arm's metric flickers.")  # fmt: skip
+        yield phrase(text, " cells have the time of the first evaluation that met the target. It is a lucky one: these "
+                     "times are too short, the more so the more an arm's metric flickers.")  # fmt: skip

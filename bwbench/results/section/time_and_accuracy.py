@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
@@ -16,6 +16,7 @@ from bwbench.results.analysis.answer import (
     shared_phrases,
 )
 from bwbench.results.analysis.arrival import FIRST_CROSSING
+from bwbench.results.analysis.arrived_alone import arrived_alone_note
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import is_reference, value_at
 from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_cells
@@ -24,6 +25,7 @@ from bwbench.results.analysis.difference import Difference, difference_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio
+from bwbench.results.analysis.replicas_apart import replicas_apart_note
 from bwbench.results.analysis.results import Results, arrivals_by_seed
 from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, estimate, log_interval, number
 from bwbench.results.figures.captions import digits, target_words
@@ -45,13 +47,15 @@ At = tuple[str, float | None]  # arm, bandwidth in bit/s
 def time_blocks(group: Results, key: str) -> Iterator[Block]:
     """The table, and a sentence for each bandwidth. Nothing where no cell has a target.
 
+    Here and below arms are called by their labels; keys of numbers have their recorded names.
+
     Args:
         key: what tells the numbers of this group from those of others, for the names of macros.
     """
     found = arrivals_of(group)
     if not found:
         return
-    arms = sorted({arm for arm, _ in found})
+    arms = _called({arm for arm, _ in found}, group)
     bandwidths = sorted({bps for _, bps in found}, key=lambda bps: math.inf if bps is None else bps)
     estimates = {at: estimate(list(arrivals.values())) for at, arrivals in found.items()}
     counts = {one.num for one in estimates.values()}
@@ -69,14 +73,22 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
     legend = phrase("95 % interval below it. ", repeats, _legend(found, "".join(marks.values())))
     yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
+    for note in (replicas_apart_note(cells, group.labels), arrived_alone_note(cells, group.labels)):
+        if note is not None:
+            yield Paragraph(phrase(note))
     if sentences := list(_answers(group, key)):
         yield Bullets(sentences)
+
+
+def _called(arms: Iterable[str], group: Results) -> dict[str, str]:
+    """Their labels, by recorded name and in its order."""
+    return {arm: group.labels[arm] for arm in sorted(arms)}
 
 
 def _answers(group: Results, key: str) -> Iterator[Phrase]:
     """Which arm is the first, link by link."""
     own, baseline = OwnSteps.of(group.folders), baseline_of_group(group.group)
-    found = list(answers_of_group(group.experiment, group.group, own, baseline))
+    found = list(answers_of_group(group.experiment, group.group, own, baseline, group.labels))
     for answer in found:
         where = "Without a shaped link" if answer.bandwidth_bps is None else phrase("At ", link_phrase(answer))
         yield phrase(where, ": ", answer_phrase(answer, key, in_list=True))
@@ -118,7 +130,8 @@ def _legend(found: dict[At, dict[int, Arrival]], marks: str) -> str:
 
 def _legend_of(marks: str) -> str:
     words = ["† composed."] if "†" in marks else []
-    words += [f"{FIRST_CROSSING_MARK} first crossing: training ended there."] if FIRST_CROSSING_MARK in marks else []
+    if FIRST_CROSSING_MARK in marks:
+        words.append(f"{FIRST_CROSSING_MARK} first crossing: the first evaluation that met the target.")
     return " ".join(words)
 
 
@@ -157,12 +170,13 @@ def accuracy_blocks(group: Results, key: str, baseline: str | None) -> Iterator[
         difference = difference_of(values, reference, kin=len(kin[arm] | kin.get(baseline or "", set())) == 1)
         differences = _difference_lines(difference if arm != baseline else None, f"{at} difference", signed)
         num = [phrase(Number(f"{at} n", str(len(values))))]
-        rows.append([[phrase(arm)], _lines(list(values.values()), at, shown), differences, num])
+        rows.append([[phrase(group.labels[arm])], _lines(list(values.values()), at, shown), differences, num])
     unit = " in percent; differences in percentage points" if as_points else ""
     caption = phrase(f"Final {metric} on the validation split{unit}. Mean over seeds, 95 % interval each below it.")
     if all(value_at(folder.cell.config, "stop") == "target" for folder in group.done):
         caption = phrase(caption, " Training stopped at the target: these say little beside the time to it.")
-    header = [phrase("arm"), phrase(metric), phrase(f"less {baseline}" if reference else "difference"), phrase("n")]
+    less = f"less {group.labels[baseline]}" if baseline and reference else "difference"
+    header = [phrase("arm"), phrase(metric), phrase(less), phrase("n")]
     yield Table(f"accuracy {key}", caption, header, rows)
 
 
@@ -215,7 +229,7 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
     rows = {(row.algorithm, None if text is None else BANDWIDTH.parse(text)): row for row, text in texts}
     if not rows:
         return
-    arms = sorted({arm for arm, _ in rows})
+    arms, called = _called({arm for arm, _ in rows}, group), group.labels[baseline]
     bandwidths = sorted({bps for _, bps in rows}, key=lambda bps: math.inf if bps is None else bps)
     counts = {row.num for row in rows.values()}
 
@@ -225,35 +239,40 @@ def speedup_blocks(group: Results, key: str, baseline: str) -> Iterator[Block]:
 
     same = len(counts) == 1
     pairs = phrase("n = ", Number(f"pairs {key}", str(*counts)), " an arm") if same else ()
-    caption = phrase(f"Time to target of {baseline} over that of the arm: above 1 the arm is faster. ")
+    caption = phrase(f"Time to target of {called} over that of the arm: above 1 the arm is faster. ")
     caption = phrase(caption, "95 % interval each below it", "; " if pairs else "", pairs, ".")
     if legend := _legend_of("".join(map(_marks_of, rows.values()))):
         caption = phrase(caption, f" {legend}")
     yield from grid_tables(f"speedup {key}", caption, arms, bandwidths, cell)
-    sentences = [text for bps in bandwidths if (text := _told_together(rows, baseline, bps)) is not None]
+    sentences = [text for bps in bandwidths if (text := _told_together(rows, called, arms, bps)) is not None]
     if sentences:
         yield Bullets(sentences)
-    yield from _taken_apart(rows, baseline, key, arms, bandwidths)
-    found = [text for row in compared.crossovers for text in _crossover_sentences(row, f"{key} {row.algorithm}")]
+    yield from _taken_apart(rows, called, key, arms, bandwidths)
+    found = [text for row in compared.crossovers
+             for text in _crossover_sentences(row, f"{key} {row.algorithm}", group.labels)]  # fmt: skip
     if found:
-        yield Paragraph(phrase(f"Where an arm and {baseline} are equally fast:"))
+        yield Paragraph(phrase(f"Where an arm and {called} are equally fast:"))
         yield Bullets(found)
 
 
-def _told_together(rows: Mapping[At, ArmRow], baseline: str, bandwidth: float | None) -> Phrase | None:
+def _told_together(
+    rows: Mapping[At, ArmRow], baseline: str, arms: Mapping[str, str], bandwidth: float | None
+) -> Phrase | None:
     """Which arms of a column are certainly faster or slower, all at once; None where there is only one."""
     here = {arm: row for (arm, bps), row in rows.items() if bps == bandwidth and row.ratio is not None}
     if len(here) < 2:
         return None
     ends = {arm: row.ratio.ends(row.together) for arm, row in sorted(here.items()) if row.ratio is not None}
-    faster = ", ".join(arm for arm, both in ends.items() if both is not None and both[0] > 1)
-    slower = ", ".join(arm for arm, both in ends.items() if both is not None and both[1] < 1)
+    faster = ", ".join(arms[arm] for arm, both in ends.items() if both is not None and both[0] > 1)
+    slower = ", ".join(arms[arm] for arm, both in ends.items() if both is not None and both[1] < 1)
+    open_ = ", ".join(arms[arm] for arm, both in ends.items() if both is None or both[0] <= 1 <= both[1])
     where = phrase("At ", column_title(bandwidth), f", read as one statement (together 95 %): faster than {baseline}: ")
-    return phrase(where, f"{faster or 'none'}; slower: {slower or 'none'}.")
+    undecided = f"; undecided: {open_}" if open_ else ""
+    return phrase(where, f"{faster or 'none'}; slower: {slower or 'none'}{undecided}.")
 
 
 def _taken_apart(
-    rows: Mapping[At, ArmRow], baseline: str, key: str, arms: Sequence[str], bandwidths: Sequence[float | None]
+    rows: Mapping[At, ArmRow], baseline: str, key: str, arms: Mapping[str, str], bandwidths: Sequence[float | None]
 ) -> Iterator[Table]:
     """What each ratio is made of: a line for the step, one for the samples."""
 
@@ -295,12 +314,12 @@ def _ratio_lines(row: ArmRow, key: str, *, with_num: bool) -> Sequence[Phrase]:
     return lines
 
 
-def _crossover_sentences(row: CrossoverRow, key: str) -> Iterator[Phrase]:
-    arm, baseline = row.algorithm, row.baseline
+def _crossover_sentences(row: CrossoverRow, key: str, labels: Mapping[str, str]) -> Iterator[Phrase]:
+    arm, baseline = labels[row.algorithm], labels[row.baseline]
     mark = ", composed" if row.composed else ""
     count = phrase("n = ", Number(f"crossover n {key}", str(row.crossovers.num)), mark)
     if row.crossovers.kind not in (ONE, SEVERAL):
-        yield phrase(f"{arm}: ", _outside(row, key), " (", count, ").")
+        yield phrase(f"{arm}: ", _outside(row, key, baseline), " (", count, ").")
         return
     for one in row.crossovers.found:
         at = phrase(Number(f"crossover {key}", bandwidth(one.bandwidth_bps))) if one.bandwidth_bps else None
@@ -317,11 +336,11 @@ def _crossover_sentences(row: CrossoverRow, key: str) -> Iterator[Phrase]:
         yield phrase(text, "; ", count, ").")
 
 
-def _outside(row: CrossoverRow, key: str) -> Phrase:
+def _outside(row: CrossoverRow, key: str, baseline: str) -> Phrase:
     """No crossover inside what was measured: which arm is faster, or that neither can be told to be."""
     found = row.crossovers.found
     if not found:
-        return phrase(f"no crossover with {row.baseline}: {row.crossovers.why}")
+        return phrase(f"no crossover with {baseline}: {row.crossovers.why}")
     one = found[0]
     end = one.low_bps if one.low_bps is not None else one.high_bps
     certain = joined([phrase(Number(f"crossover end {key}", bandwidth(end)))]) if end is not None else ()
@@ -329,9 +348,9 @@ def _outside(row: CrossoverRow, key: str) -> Phrase:
     faster = one.arm_faster_below if above else None if one.arm_faster_below is None else not one.arm_faster_below
     side = "faster" if faster else "slower"
     if row.crossovers.num < 2:
-        return phrase(f"{side} than {row.baseline} at all measured bandwidths, in one pair without an interval")
+        return phrase(f"{side} than {baseline} at all measured bandwidths, in one pair without an interval")
     bound = phrase(", certainly up to " if above else ", certainly from ", certain, "" if above else " on")
-    return phrase(f"{side} than {row.baseline} at all measured bandwidths", bound)
+    return phrase(f"{side} than {baseline} at all measured bandwidths", bound)
 
 
 def _ends(one: Crossover, key: str) -> Phrase:

@@ -51,7 +51,8 @@ def section_parts(results: Sequence[Results]) -> Iterator[Part]:
             where = "" if len(groups) == 1 or not group.label else f" ({group.label.replace('_', ', ')})"
             yield from _part(f"Time to accuracy{where}", list(time_blocks(group, key)))
             if baseline is not None:
-                yield from _part(f"Speed-up over {baseline}{where}", list(speedup_blocks(group, key, baseline)))
+                called = group.labels.get(baseline, baseline)
+                yield from _part(f"Speed-up over {called}{where}", list(speedup_blocks(group, key, baseline)))
             yield from _part(f"Final accuracy{where}", list(accuracy_blocks(group, key, baseline)))
         done = _folders(groups, done=True)
         yield from _part("Links asked for and achieved", list(link_blocks(done)))

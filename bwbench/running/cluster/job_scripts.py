@@ -46,7 +46,7 @@ class ScriptSetting:
     environment: Mapping[str, str]
 
 
-def array_script(files: Sequence[str], num_tasks: int, setting: ScriptSetting) -> str:
+def array_script(files: Sequence[str], num_tasks: int, setting: ScriptSetting, options: Sequence[str] = ()) -> str:
     """Text of a batch file: ``num_tasks`` tasks, each alone on a machine, each with its own ``--shard``.
 
     Every value is quoted for the shell and stands outside the ``#SBATCH`` lines, whose ``%`` Slurm would expand.
@@ -54,9 +54,10 @@ def array_script(files: Sequence[str], num_tasks: int, setting: ScriptSetting) -
     Args:
         files: experiment files and folders, against the setting's folder where they are relative.
         setting: seen by all machines.
+        options: more of them for ``bwbench sweep``.
     """
     name = _job_name(files[0].rpartition("/")[2].partition(".")[0]) or "sweep"
-    words = [setting.python, "-m", "bwbench.cli.main", "sweep", f"--results={setting.results}"]
+    words = [setting.python, "-m", "bwbench.cli.main", "sweep", f"--results={setting.results}", *options]
     exports = [f"export {key}={shlex.quote(value)}" for key, value in sorted(setting.environment.items())]
     return "\n".join(
         [
@@ -94,6 +95,7 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             "# from 0 on the one whose address is HEAD, which keeps the results:",
             "#   HEAD=192.168.1.10 NODE=0 bash this-file",
             "# WORKERS=2, on all of them, starts two ranks a host, so that half as many hosts are needed.",
+            "# Ctrl-C ends it on one host: end it on the others too before it is started again on all.",
             "# Cells that are done are left out. PORT (29400) and the one after it must be open on HEAD; between all",
             "# hosts any port must be. PYTHON is the interpreter that has bwbench; RESULTS the folder for results.",
             "set -u",
@@ -119,7 +121,14 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             '  "$PYTHON" -m bwbench.training.loop.torchrun --nnodes=$(($1 / each)) --nproc-per-node="$each" \\',
             '    --node-rank="$NODE" \\',
             '    --master-addr="$HEAD" --master-port="$port" --max-restarts=0 --rdzv-conf timeout=86400 \\',
-            '    -m bwbench.training.loop.worker "$cell" || failed=$((failed + 1))',
+            '    -m bwbench.training.loop.worker "$cell"',
+            "  local status=$?",
+            "  case $status in",
+            "    0) ;;",
+            "    # SIGHUP, SIGINT (Ctrl-C), SIGTERM: nobody wants the cells that would come now.",
+            "    129 | 130 | 143) echo 'interrupted; start it again, on all hosts, to go on' >&2; exit $status;;",
+            "    *) failed=$((failed + 1));;",
+            "  esac",
             "}",
             *_cells(cells),
         ]

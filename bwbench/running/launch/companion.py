@@ -152,7 +152,8 @@ class Companion:
             self._signal = str(message.get("signal"))
 
     def _reach(self, phase: str) -> None:
-        self._is_recorded |= phase == "recorded"
+        # Who was told to end has not trained undisturbed, even if it has come to its end meanwhile.
+        self._is_recorded |= phase == "recorded" and self._signal is None
         if self._claim is not None:
             self._claim.note(phase=phase)
         answer = {"unfit": "no checkpoints under launcher 'external'"} if phase == "checkpoint" else {}
@@ -260,6 +261,8 @@ class Companion:
             return LaunchOutcome("diverged" if diverged else "done", end.reason, ends, self._wire)
         if self._verdict is not None:
             return LaunchOutcome("failed", f"{own}: {self._verdict}", ends)
+        if self._signal == "SIGINT":  # torchrun has got it too, and hands it on
+            return LaunchOutcome("interrupted", f"{own} was ended by SIGINT, as Ctrl-C sends it", ends)
         if deaths or self._error is not None:
             return LaunchOutcome("failed", "; ".join([*deaths, *([self._error] if self._error else [])]), ends)
         if self._signal is not None:

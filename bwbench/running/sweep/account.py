@@ -214,8 +214,7 @@ class TimeLeft:
     def __init__(self, forecast: Forecast, todo: Sequence[PlannedCell]) -> None:
         self._forecast = forecast
         self._waiting = {_key(item): item for item in todo}
-        self._seconds = {key: self.cell_s(item) for key, item in self._waiting.items()}
-        self._total_s = sum(self._seconds.values())
+        self._predict_anew()
         self._running: dict[tuple[str, str], tuple[PlannedCell, float]] = {}
         self._known, self._refreshed_s = forecast.num_cells, time.monotonic()
 
@@ -223,6 +222,12 @@ class TimeLeft:
     def is_measured(self) -> bool:
         """Whether any cell has been measured: without one, times are what cells take at most."""
         return self._forecast.num_cells > 0
+
+    @property
+    def may_end_sooner(self) -> bool:
+        """Whether a cell that is to come or running may be at its target long before what it is predicted to take."""
+        running = (self._forecast.predict(item).may_end_sooner for item, _ in self._running.values())
+        return bool(self._sooner) or any(running)
 
     def cell_s(self, item: PlannedCell) -> float:
         """Seconds from the start of a cell to its end."""
@@ -241,6 +246,7 @@ class TimeLeft:
     def drop(self, item: PlannedCell) -> None:
         """A cell is neither to come nor running any more."""
         self._running.pop(_key(item), None)
+        self._sooner.discard(_key(item))
         if self._waiting.pop(_key(item), None) is not None:
             self._total_s -= self._seconds.pop(_key(item))
 
@@ -249,10 +255,16 @@ class TimeLeft:
         now_s, known = time.monotonic(), self._forecast.num_cells
         if known != self._known and (len(self._waiting) <= FEW or now_s - self._refreshed_s > REFRESHED_S):
             self._known, self._refreshed_s = known, now_s
-            self._seconds = {key: self.cell_s(item) for key, item in self._waiting.items()}
-            self._total_s = sum(self._seconds.values())
+            self._predict_anew()
         left_s = [max(0.0, self.cell_s(item) - (now_s - began_s)) for item, began_s in self._running.values()]
         return max((max(0.0, self._total_s) + sum(left_s)) / max(1, len(left_s)), *left_s, 0.0)
+
+    def _predict_anew(self) -> None:
+        """All cells that are to come."""
+        predicted = {key: self._forecast.predict(item) for key, item in self._waiting.items()}
+        self._seconds = {key: one.total_s for key, one in predicted.items()}
+        self._sooner = {key for key, one in predicted.items() if one.may_end_sooner}
+        self._total_s = sum(self._seconds.values())
 
 
 def _key(item: PlannedCell) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
+from bwbench.methods.algorithms.algorithm import average_over
 from bwbench.training.loop.interfaces import counters_of
 
 _STOP_KEY = "bwbench/stop"
@@ -54,9 +55,7 @@ class ControlPath:
 
     def average(self, values: torch.Tensor) -> None:
         """Replace ``values`` (fp32) by their mean over all ranks, the same bits everywhere."""
-        if self._group is not None:
-            self._group.allreduce([values]).wait()
-            values /= self.size
+        average_over(self._group, values)
 
     def mean(self, metrics: dict[str, float], weight: int = 1) -> dict[str, float]:
         """Mean of each metric over all ranks, added up in the order of the ranks: the same bits everywhere.

@@ -29,6 +29,7 @@ from bwbench.base.interruption import handle
 from bwbench.base.plain_data import Json
 from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
+from bwbench.experiment.plan.plugin_sources import sources_of
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
 from bwbench.records.schema import ComparedClock, Environment, JsonObject, parse_content
@@ -100,6 +101,12 @@ def unlike(hosts: Sequence[HostFacts]) -> str | None:
     return None
 
 
+def counts_interface(hosts: Sequence[HostFacts], rank: int) -> bool:
+    """Whether ``rank`` says what has left by its interface: of several ranks that send by one, the first does."""
+    interfaces = [(facts.address, facts.interface) for facts in hosts]
+    return interfaces[rank] not in interfaces[:rank]
+
+
 QUESTIONS = 20  # to each rank; the first one opens the connection
 _ASK_TAG, _TELL_TAG = 9011, 9012
 
@@ -165,6 +172,7 @@ class ExternalRun:
     ) -> None:
         self.attempt, self.channel, self._link = attempt, channel, link
         self._groups, self._control, self._hosts, self._interface = groups, groups.control, hosts, interface
+        self._counts = counts_interface(hosts, groups.control.rank)
         self._before: torch.Tensor | None = None
         self._probed = torch.zeros(3, dtype=torch.int64)  # by probes during the training
         self._measured_s = time.monotonic()
@@ -185,7 +193,7 @@ class ExternalRun:
             address=own.address if own else "",
             interface=own.name if own else "",
             cell=cell.id,
-            environment=capture_environment(cell.config.plugins).model_copy(update={"tcp": tcp_settings()}),
+            environment=capture_environment(sources_of(cell.config)).model_copy(update={"tcp": tcp_settings()}),
         )
         hosts = [HostFacts.from_json(text) for text in _exchange(groups, "facts", facts.to_json())]
         groups.control.barrier()  # the store may end with rank 0, and every rank has to know what differs
@@ -243,7 +251,10 @@ class ExternalRun:
             self._probed += after - before
 
     def _count(self, phase: str) -> None:
-        """Read the interface at the begin of the training; at its end say what has left by it, from all hosts."""
+        """Read the interface at the begin of the training; at its end say what has left by all hosts' interfaces.
+
+        Both while every rank stands still, so that one rank of a host speaks for all that share its interface.
+        """
         if phase not in ("training", "drained") or (now := self._counters()) is None:
             return
         if self._before is None or phase == "training":
@@ -254,8 +265,10 @@ class ExternalRun:
         self.channel.send({"event": "traffic", **sent})
 
     def _counters(self) -> torch.Tensor | None:
-        """Bytes, frames and drops of the interface, int64 ``[3]``."""
-        return None if self._interface is None else torch.tensor(counters_of(self._interface), dtype=torch.int64)
+        """Bytes, frames and drops of the interface, int64 ``[3]``; zeros where another rank counts it."""
+        if self._interface is None:
+            return None
+        return torch.tensor(counters_of(self._interface) if self._counts else (0, 0, 0), dtype=torch.int64)
 
     def finish(self) -> None:
         """Measure again, bring all records to rank 0, and have the companion know that they are complete."""

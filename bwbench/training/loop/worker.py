@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # before torch, which takes seconds
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback, as SIGTERM does
 
 import torch
 import torch.distributed as dist

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bwbench.base.units import BANDWIDTH, DURATION, rounded
+from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES, Dimension, rounded
 from bwbench.cli.output import size
 
 
@@ -27,3 +27,25 @@ def test_a_rounded_rate_keeps_its_unit(value: float, digits: int, text: str) -> 
 )
 def test_people_read_no_exponents(text: str) -> None:
     assert "e" not in text.lower()
+
+
+@pytest.mark.parametrize(
+    ("dimension", "text", "readings"),
+    [
+        (BANDWIDTH, 10e6, "'10 Mbit/s'"),
+        (BANDWIDTH, 10, "'10 Mbit/s'"),
+        (DURATION, 0.01, "'0.01 ms' or '10 ms'"),
+        (DURATION, "3", "'3 ms' or '3 s'"),
+        (MEMORY, 3, "'3 kB'"),
+        (SAMPLES, 2000, "'2000 samples'"),
+    ],
+)
+def test_a_bare_number_is_offered_what_it_may_have_meant(dimension: Dimension, text: object, readings: str) -> None:
+    with pytest.raises(ValueError, match="has no unit") as refused:
+        dimension.parse(text)
+    assert str(refused.value).endswith(f"needs one: {readings}")
+
+
+def test_bytes_a_second_are_offered_in_bits() -> None:
+    with pytest.raises(ValueError, match="10 MB/s of bytes are '80 Mbit/s'"):
+        BANDWIDTH.parse("10 MB/s")

@@ -42,6 +42,24 @@ def test_options_say_what_is_in_it() -> None:
     assert config.link.up_bps and config.link.up_bps != config.link.down_bps
 
 
+def test_one_wifi_can_be_asked_for_and_the_file_says_how() -> None:
+    assert _run(["init", "experiment", "wifi", "--medium", "shared"]) == 0
+    assert load_experiment(Path("wifi.yaml")).points[1].config.link.medium == "shared"
+    assert _run(["init", "experiment", "cables"]) == 0
+    assert load_experiment(Path("cables.yaml")).points[1].config.link.medium == "switched"
+    assert (
+        "medium: switched}  # 'latency' is one way; 'medium: shared' is one WiFi\n" in Path("cables.yaml").read_text()
+    )
+
+
+def test_slow_motion_is_there_to_be_switched_on() -> None:
+    assert _run(["init"]) == 0
+    file = Path("my_question.yaml")
+    assert not load_experiment(file).points[1].config.dilation > 1
+    file.write_text(file.read_text().replace("# dilation: auto", "dilation: auto"))
+    assert load_experiment(file).points[1].config.dilation >= 1
+
+
 def test_data_that_are_not_here_are_named_with_the_command_that_brings_them(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -86,6 +104,8 @@ def test_examples_are_copied_under_a_name(name: str) -> None:
         (["--link", "10 Mbps"], "'Mbps' is not a unit of bandwidth"),
         (["--link", "cable", "--latency", "5 ms"], "the link 'cable' has its own"),
         (["--latency", "soon"], "'soon' is not a duration"),
+        (["--medium", "wifi"], "'wifi' is neither 'switched' (a link for each node) nor 'shared' (one WiFi)"),
+        (["--link", "cable", "--medium", "shared"], "--medium goes with a bandwidth; the link 'cable' has its own"),
         (["--data", "digit"], "Did you mean 'digits'?"),
         (["--model", "cnm"], "Did you mean 'cnn'?"),
         (["--model", "char-transformer"], "does language-modelling"),
@@ -131,11 +151,12 @@ def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
 
 def test_what_options_say_is_not_asked(tmp_path: Path) -> None:
     given = ["init", "--nodes", "2", "--data", "digits", "--model", "mlp"]
-    code, said = on_a_terminal(given, tmp_path, ("Their link", "5 Mbit/s"), ("one way?", "20 ms"))
+    code, said = on_a_terminal(given, tmp_path, ("Their link", "5 Mbit/s"), ("one way?", "20 ms"),
+                               ("share one WiFi", "wifi"), ("share one WiFi", "shared"))  # fmt: skip
     assert code == 0, said
     assert "nodes train" not in said
     link = load_experiment(tmp_path / "my_question.yaml").points[1].config.link
-    assert (link.bandwidth_bps, link.latency_s) == (5e6, 0.02)
+    assert (link.bandwidth_bps, link.latency_s, link.medium) == (5e6, 0.02, "shared")
     code, said = on_a_terminal(["init", "experiment", "other", "--yes"], tmp_path)
     assert code == 0 and "nodes train" not in said
 

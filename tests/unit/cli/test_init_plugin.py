@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bwbench.base.errors import ConfigError
 from bwbench.cli.init.init_command import PLUGINS
@@ -58,7 +59,7 @@ def test_it_keeps_its_contract(packages: dict[str, Path], kind: str) -> None:
 def test_its_experiment_is_planned_by_its_entry_point_and_without_torch(packages: dict[str, Path], kind: str) -> None:
     done = run("bwbench.cli.main", "plan", "compare.yaml", package=packages[kind])
     assert done.returncode == 0, done.stderr
-    assert "15 cells" in done.stderr or "12 cells" in done.stderr
+    assert "15 cells" in done.stderr or "18 cells" in done.stderr
     code = "import sys, importlib; importlib.import_module(sys.argv[1]); assert 'torch' not in sys.modules"
     subprocess.run(
         [sys.executable, "-c", code, f"bwbench_my_{kind}"], env=as_installed(packages[kind]), timeout=60, check=True
@@ -74,6 +75,15 @@ def test_a_figure_is_drawn_by_its_name(packages: dict[str, Path], tmp_path: Path
     assert list(tmp_path.glob("my-figure*.png"))
 
 
+def test_codecs_are_compared_over_one_collective_and_with_what_could_be_gained_at_most(
+    packages: dict[str, Path],
+) -> None:
+    for kind in (kind for kind in PLUGINS if kind != "figure"):
+        assert "no-communication" in (packages[kind] / "compare.yaml").read_text(), kind
+    (arms,) = yaml.safe_load((packages["codec"] / "compare.yaml").read_text())["matrix"].values()
+    assert {collective for algorithm, collective, _ in arms if algorithm == "every-step"} == {"scatter-gather"}
+
+
 @pytest.mark.parametrize("kind", PLUGINS)
 def test_it_is_well_written(packages: dict[str, Path], kind: str) -> None:
     pytest.importorskip("ruff", reason="ruff is there for `make check`")
@@ -87,8 +97,8 @@ def test_it_is_well_written(packages: dict[str, Path], kind: str) -> None:
 @pytest.mark.parametrize("kind", PLUGINS)
 def test_what_to_do_next_names_what_is_there(packages: dict[str, Path], kind: str) -> None:
     steps = "\n".join(next_steps(kind, f"my-{kind}", packages[kind]))
-    (page,) = re.findall(r"docs/[\w-]+\.md", steps)
-    assert (ROOT / page).is_file()
+    (page,) = re.findall(r"What each part is for: (.*\.md)$", steps)
+    assert Path(page).is_absolute() and Path(page).read_text().startswith("# Add a")
     assert ("compare.yaml" in steps) == (packages[kind] / "compare.yaml").is_file()
 
 

@@ -132,3 +132,10 @@ def test_recordings_that_cannot_be_made(
     with pytest.raises(ConfigError) as caught:
         invoke("record", *words)
     assert message in str(caught.value)
+
+
+def test_an_outage_of_some_nodes_is_asked_for_on_the_command_line() -> None:
+    shown = invoke("show", "--bandwidth", "1 Mbit/s", "--outage", "at=1 s,duration=2 s,nodes=0+2", "--json").stdout
+    assert json.loads(shown)["link"]["outages"][0]["nodes"] == [0, 2]
+    with pytest.raises(ConfigError, match="--outage: nodes.1: 'x' is not a whole number"):
+        invoke("show", "--bandwidth", "1 Mbit/s", "--outage", "at=1 s,duration=2 s,nodes=0+x")

@@ -115,9 +115,21 @@ def test_the_goodput_of_a_link_is_that_of_one_flow_of_all(tmp_path: Path, capsys
     print_outcome(items, Tally())
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("goodput")]
     assert set(lines) == {
-        "goodput of one of 2 flows, all sending: 486.1 kbit/s asked, 486 to 486.1 kbit/s achieved; "
-        "of one alone: 4.861 Mbit/s asked, 4.86 Mbit/s achieved"
+        "goodput of one of 2 flows, all sending: 486.1 kbit/s expected, 486 to 486.1 kbit/s achieved; "
+        "of one alone: 4.861 Mbit/s expected, 4.86 Mbit/s achieved"
     }
+
+
+def test_flows_on_one_air_share_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_study(tmp_path, repeats=1, arms="ring")
+    file.write_text(file.read_text().replace("latency: 2.5 ms", "latency: 2.5 ms, medium: shared"))
+    for item in (items := planned(file, tmp_path)):
+        record(item)
+        pairs = [{"src": 0, "dst": 1, "asked_goodput_bps": 486_100.0, "achieved_goodput_bps": 486_000.0}]
+        link = {"schema": 1, "requested": {}, "backend": "relay", "achieved_before": {"pairs": pairs}}
+        (item.folder / "attempt-1" / "link.json").write_text(json.dumps(link))
+    print_outcome(items, Tally())
+    assert "goodput of one of 1 flows, all sending over the shared air: 486.1 kbit/s exp" in capsys.readouterr().out
 
 
 def test_marks_say_how_a_time_was_come_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,6 +83,26 @@ def test_show_says_everything_of_a_cell(results: Path, capsys: pytest.CaptureFix
     assert "last lines" not in text
 
 
+def test_show_says_of_a_link_what_one_looks_for(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file,) = results.glob("wifi/ring-cnn-10mbps-r0-*/attempt-1/link.json")
+    applied = {"up_bps": 1e7, "down_bps": 1e7, "bandwidth_bps": 1e7, "latency_s": 0.0025, "loss": 0.01, "mtu": 1500,
+               "queue_bytes": 64000, "tcp": {"tcp_congestion_control": "cubic", "tcp_rmem": "4096 131072"},
+               "air": {"longest_s": 0.005484}, "nodes": {"3": {"loss": 0.1}}, "priority": "real-time"}  # fmt: skip
+    emulator = {"backend": "relay", "alive": True, "lateness_p50_s": 2e-5, "lateness_p99_s": 6e-5, "drops": 455,
+                "lateness_max_s": 0.016, "lateness_histogram": [[2e-5, 11113]], "overruns": 1, "unsent": 2,
+                "training": {"frames": 10, "p50_s": 3e-5, "p99_s": 7e-5, "max_s": 0.001}}  # fmt: skip
+    file.write_text(json.dumps({**json.loads(file.read_text()), "applied": applied, "emulator": emulator}))
+    assert show("ring-cnn-10mbps-r0", results) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "asked     10 Mbit/s, RTT 5 ms, shared air, queue 1 bdp" in lines
+    assert "link         bandwidth 10 Mbit/s, latency 2.5 ms, medium shared" in lines
+    how = "10 Mbit/s, 2.5 ms one way, loss 1 %, queue 64 kB, node(s) 3 differ, MTU 1500, TCP cubic"
+    assert f"applied   {how}" in lines
+    late = "frames left 30 us late (median), 99 % within 70 us, 1 ms at most"
+    assert f"emulator  {late}, 455 dropped by the link, 3 lost by this machine" in lines
+    assert not any(word in line for line in lines for word in ("histogram", "tcp_rmem", "longest_s"))
+
+
 def test_show_has_the_log_of_the_rank_that_failed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show("threshold-cnn-10mbps-r1", results)
     text = capsys.readouterr().out
@@ -108,6 +128,10 @@ def test_a_cell_is_found_by_path_id_and_slug(results: Path) -> None:
     for name in (str(folder), str(folder / "cell.json"), cell_id, cell_id[:7], folder.name, "ring-cnn-10mbps-r0"):
         assert find_cell(name, results) == folder
     assert find_cell(str(folder), results / "nowhere") == folder
+    for name in ("ring-cnn-10mbps-r0", cell_id):
+        assert find_cell(str(folder.parent / name), results / "nowhere") == folder, "a slug in its folder needs no id"
+    with pytest.raises(ConfigError, match=r"no cell 'ring-cnn-10mbps-r9' below .*wifi"):
+        find_cell(str(folder.parent / "ring-cnn-10mbps-r9"), results)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +161,10 @@ def test_plot_draws_first_what_answers(results: Path, capsys: pytest.CaptureFixt
     drawn = [Path(line).name for line in captured.out.splitlines() if line.endswith(".png")]
     assert drawn == ["bandwidth.png", "accuracy-over-time_5Mbps.png", "time-to-accuracy_5Mbps.png"]
     assert "not drawn" not in captured.err
-    for words in ("-v says why", "do not apply", "--all draws every figure at every setting", "3 pictures of 4 cells"):
+    again = f"`bwbench plot {results / 'office'}"  # whoever draws otherwise, as the demo does, has none of its options
+    for words in (f"{again} -v` says why", "do not apply", f"{again} --all` draws every figure at every setting"):
         assert words in captured.err
+    assert "3 pictures of 4 cells" in captured.err
     plot(results / "office", format=[PictureFormat.png], at=["1Mbps"])
     said = capsys.readouterr()
     drawn = [Path(line).name for line in said.out.splitlines() if line.endswith(".png")]

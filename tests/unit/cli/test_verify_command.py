@@ -82,6 +82,7 @@ def test_a_planted_time_is_found(results: Path, capsys: pytest.CaptureFixture[st
         ({"time_to_target_s": None}, "time_to_target_s is missing"),
         ({"wall_s": 0.1}, "wall_s only 0.1"),
         ({"wire_bytes": 1}, "less than the payload_bytes"),
+        ({"payload_bytes": 1000}, "something was sent that the method does not count"),
         ({"evaluation_s": -1.0}, "evaluation_s is -1, below 0"),
     ],
 )

@@ -16,6 +16,7 @@ from fixtures_records import Study, write_study
 from bwbench.base.errors import ConfigError, RecordError
 from bwbench.cli.result_commands import TableFormat, TableRows, export
 from bwbench.records import iter_cells
+from bwbench.records.lock import claimed
 from bwbench.results.analysis.cell_arrival import kept_curve
 from bwbench.results.trackers import TrackedPoint, tracked_runs
 
@@ -123,6 +124,28 @@ def test_mlflow_reads_what_was_exported(results: Path, tmp_path: Path, capsys: p
     assert began == pytest.approx([point.clock_s for point in kept_curve(cell)], abs=1e-3)
     assert not Path("mlruns").exists(), "nothing lies where nobody asked for it"
     assert len(client.get_metric_history(ring.info.run_id, "train/loss")) == cell.status.steps
+
+
+@pytest.mark.usefixtures("their_warnings_are_theirs")
+def test_a_run_that_is_not_done_has_mlflows_word_for_why(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is not installed (extra [mlflow])")
+    from mlflow import MlflowClient
+
+    words = ("done", "unfinished", "unfinished", "interrupted", "diverged")
+    statuses = {("ddp", repeat): (word, "") for repeat, word in enumerate(words)}
+    write_study(tmp_path, Study("wifi", arms=("ddp",), repeats=len(words), statuses=statuses))
+    (running,) = tmp_path.glob("wifi/ddp-*-r1-*")
+    out = tmp_path / "runs"
+    with claimed(running):
+        export(tmp_path / "wifi", TableFormat.mlflow, out)
+    client = MlflowClient(tracking_uri=f"sqlite:///{out / 'mlflow.db'}")
+    found = client.search_runs([client.get_experiment_by_name("wifi").experiment_id])
+    by_seed = {int(run.data.params["seed"]): run for run in found}
+    assert [by_seed[seed].info.status for seed in range(len(words))] == [
+        "FINISHED", "RUNNING", "KILLED", "KILLED", "FAILED",
+    ]  # fmt: skip
+    assert by_seed[1].info.end_time is None and by_seed[1].data.tags["status"] == "running"
+    assert by_seed[2].info.end_time > by_seed[2].info.start_time
 
 
 @pytest.mark.usefixtures("their_warnings_are_theirs")

@@ -8,7 +8,7 @@ const ONE_NODE = "one node", ANSWER_DIGITS = 2;
  * The sentences behind setting and link.
  *
  * rows: of `ranking`, the first one first. baseline: the arm that others are measured by, or null. target: as words.
- * oneNode: what records say of one node beside an arm (its index), or null; nameOf: an arm's name.
+ * oneNode: what records say of one node beside an arm (its index), or null; nameOf: what an arm is called.
  */
 function answerSentences({ rows, baseline, target, oneNode, nameOf }) {
   const best = rows[0], called = callerOf(rows, nameOf);
@@ -21,7 +21,7 @@ function answerSentences({ rows, baseline, target, oneNode, nameOf }) {
   const quoted = [best, ...against];
   const first = [...(oneRepeat ? [{ strong: called(best) }, " was first: "] : ["use ", { strong: called(best) }, ": "]),
     `${target} in `, { strong: shortTimeOf(best) }, intervalOf(best)];
-  against.forEach((row, number) => first.push(`, ${soonerWords(row, called(row), number === 0)}`));
+  against.forEach((row) => first.push(`, ${soonerWords(row, called(row))}`));
   first.push(".");
   if (oneRepeat) return [first, ["One repeat says nothing about chance."], [answerTag(quoted)]];
   const sentences = [first], told = (word) => rows.slice(1).filter((row) => verdict(row) === word).map(called);
@@ -29,7 +29,7 @@ function answerSentences({ rows, baseline, target, oneNode, nameOf }) {
   const parts = withParts ? partsBetween(measuring, best) : null;
   if (parts !== null) sentences.push([partsWords(parts, called(measuring))]);
   const alike = told("tie"), untold = told("unknown"), method = isAlone(best) ? methods[0] : best;
-  if (alike.length) sentences.push([`Not distinguishable: ${alike.join(", ")}.`]);
+  if (alike.length) sentences.push([`Not distinguishable from ${called(best)}: ${alike.join(", ")}.`]);
   if (untold.length) sentences.push([`Nothing is known of ${untold.join(", ")}: too few repeats, or too few that arrived.`]);
   const where = method && oneNode ? oneNode(method.arm) : null;
   if (where) sentences.push([where]);
@@ -64,11 +64,11 @@ function endsWords(low, high, apartFrom = null) {
 }
 
 /** "Perhaps" also where all arms tested together leave the two not distinguishable, whatever their own interval says. */
-function soonerWords(row, name, isFirst) {
+function soonerWords(row, name) {
   const { ratio } = row;
   const times = `${ratio.bound === ">" ? "more than " : ""}${significant(ratio.value, ANSWER_DIGITS, 1)} times`;
   const known = ratio.low !== null && ratio.high !== null;
-  return `${holdsOne(ratio) || verdict(row) === "tie" ? "perhaps " : ""}${times}${known ? endsWords(ratio.low, ratio.high, 1) : ""} ${isFirst ? "sooner " : ""}than ${name}`;
+  return `${holdsOne(ratio) || verdict(row) === "tie" ? "perhaps " : ""}${times}${known ? endsWords(ratio.low, ratio.high, 1) : ""} sooner than ${name}`;
 }
 
 function partsWords({ step, samples }, name) {

@@ -44,7 +44,7 @@ function armTraces(arm, points, dodge, unit, numArms) {
   const reached = points.filter((p) => Number.isFinite(p.estimate.value));
   const y = (p) => p.estimate.value / unit.seconds, width = (end) => (p) => (p.estimate[end] === null ? 0 : Math.abs(p.estimate[end] - p.estimate.value) / unit.seconds);
   const line = {
-    type: "scatter", mode: "lines+markers", name: plotText(armName(arm)), x: reached.map(x), y: reached.map(y),
+    type: "scatter", mode: "lines+markers", name: plotText(armLabel(arm)), x: reached.map(x), y: reached.map(y),
     line: { color, width: 2, dash }, marker: { size: 9, color, symbol: reached.map((p) => (p.numComposed ? `${symbol}-open` : symbol)), line: { color: reached.map((p) => (p.numComposed ? color : themeColor("surface"))), width: reached.map((p) => (p.numComposed ? 2 : 1)) } },
     error_y: { type: "data", symmetric: false, array: reached.map(width("high")), arrayminus: reached.map(width("low")), color, thickness: 1.3, width: 3 },
     hoverinfo: "text", text: reached.map(pointHover),
@@ -82,7 +82,7 @@ function limitTrace(arm, point, xs, unit) {
 }
 
 function pointHover(point) {
-  const { estimate } = point, words = [`<b>${plotText(armName(point.arm))}</b>`];
+  const { estimate } = point, words = [`<b>${plotText(armLabel(point.arm))}</b>`];
   words.push(point.limit ? "no link concerns it" : rate(point.bandwidth));
   words.push(estimateWords(estimate) + crossingMark(point.firstCrossing) + (estimate.numCensored && Number.isFinite(estimate.value) ? " (censored fit)" : ""));
   words.push(`n = ${estimate.num}${estimate.numCensored ? `, ${estimate.numCensored} censored` : ""}${estimate.low === null ? "" : ", 95 % interval"}`);
@@ -108,7 +108,7 @@ function drawRow(node, points) {
     ];
   }).flat();
   Object.assign(layout.xaxis, { type: "log", range: range.map(Math.log10), ...logTicks(...range), title: axisTitle(`training time to target (${unit.symbol})`) });
-  Object.assign(layout.yaxis, { range: [-0.6, rows.length - 0.4], tickvals: rows.map((_, number) => number), ticktext: rows.map((point) => plotText(armName(point.arm))), showgrid: true });
+  Object.assign(layout.yaxis, { range: [-0.6, rows.length - 0.4], tickvals: rows.map((_, number) => number), ticktext: rows.map((point) => plotText(armLabel(point.arm))), showgrid: true });
   Plotly.react(node, traces, layout, CHART_CONFIG);
 }
 
@@ -149,14 +149,14 @@ function curvePoints(cell, unit, logarithmic) {
 function boldTrace(cell, unit, logarithmic) {
   const { dash } = report.arms[cell.arm];
   return { type: "scatter", mode: "lines", ...curvePoints(cell, unit, logarithmic), line: { color: armColor(cell.arm), width: 2.4, dash },
-    hoverinfo: "text", text: `<b>${plotText(armName(cell.arm))}</b><br>seed ${cell.seed}${cell.composed ? ", composed" : ""}` };
+    hoverinfo: "text", text: `<b>${plotText(armLabel(cell.arm))}</b><br>seed ${cell.seed}${cell.composed ? ", composed" : ""}` };
 }
 
 /** A curve that is not at its end yet: dotted, with its newest evaluation marked. */
 function trainingTrace(cell, unit, logarithmic) {
   const points = curvePoints(cell, unit, logarithmic), color = armColor(cell.arm), last = points.x.length - 1;
   return { type: "scatter", mode: "lines+markers", ...points, line: { color, width: 1.8, dash: "2px,3px" }, marker: { color, size: points.x.map((_, index) => (index === last ? 8 : 0)) },
-    hoverinfo: "text", text: `<b>${plotText(armName(cell.arm))}</b><br>seed ${cell.seed}, trains: ${metricWords(points.y[last], cell.metric)}` };
+    hoverinfo: "text", text: `<b>${plotText(armLabel(cell.arm))}</b><br>seed ${cell.seed}, trains: ${metricWords(points.y[last], cell.metric)}` };
 }
 
 /** All other runs of an arm as one line with gaps: a hundred lines of their own would take plotly ten times as long. */
@@ -174,7 +174,7 @@ function arrivalMarks(cells, bold, target, unit) {
     if (arrival === null || arrival.time === null) return [];
     const at = cell.clocks.findIndex((clock) => clock >= arrival.time * 0.9999), index = at < 0 ? cell.values.length - 1 : at;
     return [{ type: "scatter", mode: "markers", x: [arrival.time / unit.seconds], y: [cell.values[index]], hoverinfo: "text",
-      text: [`<b>${plotText(armName(arm))}</b><br>target met after ${seconds(arrival.time)}${crossingMark(arrival.firstCrossing)}<br>seed ${cell.seed}${cell.composed ? ", composed" : ""}`],
+      text: [`<b>${plotText(armLabel(arm))}</b><br>target met after ${seconds(arrival.time)}${crossingMark(arrival.firstCrossing)}<br>seed ${cell.seed}${cell.composed ? ", composed" : ""}`],
       marker: { size: 10, color: armColor(arm), symbol: cell.composed ? `${symbol}-open` : symbol, line: { color: cell.composed ? armColor(arm) : themeColor("surface"), width: cell.composed ? 2 : 1 } } }];
   });
 }
@@ -217,8 +217,8 @@ function nameEnds(layout, labels, range) {
   const placed = spreadApart(heights, LABEL_GAP, 6, Math.max(inside - 6, 6 + LABEL_GAP * (labels.length - 1)));
   labels.forEach(({ arm }, index) => layout.annotations.push({
     xref: "paper", x: 1, xanchor: "left", xshift: 6, yref: "paper", y: 1 - placed[index] / inside, yanchor: "middle",
-    showarrow: false, text: plotText(shortened(armName(arm))), font: { size: 12, color: armColor(arm) } }));
-  layout.margin.r = 24 + 6.7 * Math.max(...labels.map(({ arm }) => shortened(armName(arm)).length));
+    showarrow: false, text: plotText(shortened(armLabel(arm))), font: { size: 12, color: armColor(arm) } }));
+  layout.margin.r = 24 + 6.7 * Math.max(...labels.map(({ arm }) => shortened(armLabel(arm)).length));
 }
 
 function shortened(name) {

@@ -37,7 +37,7 @@ function fillControls() {
 function fillArms() {
   byId("arms").replaceChildren(...armsOf(state.group).map((arm) => {
     const box = make("input", { type: "checkbox", checked: isShown(arm), "data-arm": arm, onchange: () => showArm(arm, box.checked) });
-    return make("label", { class: "chip" }, box, swatch(arm), make("span", {}, armName(arm)));
+    return make("label", { class: "chip", title: armName(arm) }, box, swatch(arm), make("span", {}, armLabel(arm)));
   }));
 }
 

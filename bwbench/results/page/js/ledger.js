@@ -28,7 +28,7 @@ function drawLedgers(cells) {
   const longest = Math.max(...rows.map((row) => row.total));
   const list = make("ul", { class: "ledger" }, ...rows.map((row) =>
     make("li", {},
-      make("span", { class: "ledger-name" }, swatch(row.arm), make("span", {}, armName(row.arm))),
+      make("span", { class: "ledger-name" }, swatch(row.arm), make("span", {}, armLabel(row.arm))),
       make("span", { class: "ledger-track" }, ledgerBar(row.means, longest)),
       make("span", { class: "ledger-total number" }, `${seconds(row.total)}${row.estimated ? " *" : ""}`))));
   const used = report.parts.map((_, part) => rows.some((row) => row.means[part] > 0));

@@ -68,7 +68,7 @@ function follow() {
 function runningWords(cell) {
   const samples = cell.samples_at && cell.samples_at[cell.samples_at.length - 1];
   const share = samples && cell.limit_samples ? `, ${Math.round((100 * samples) / cell.limit_samples)} % of at most ${cell.limit_samples} samples` : "";
-  return `${armName(cell.arm)} at ${linkWords(cell)}, seed ${cell.seed}: ${cell.reason}${share}`;
+  return `${armLabel(cell.arm)} at ${linkWords(cell)}, seed ${cell.seed}: ${cell.reason}${share}`;
 }
 
 /** What is being done; or that nobody answers any more. */

@@ -37,9 +37,9 @@ function swatch(arm) {
   return svg;
 }
 
-/** An arm's name behind its swatch. */
+/** An arm's label behind its swatch. */
 function armTag(arm) {
-  return make("span", { class: "arm" }, swatch(arm), make("span", { title: armName(arm) }, armName(arm)));
+  return make("span", { class: "arm" }, swatch(arm), make("span", { title: armName(arm) }, armLabel(arm)));
 }
 
 function markerPath(symbol) {

@@ -68,7 +68,7 @@ function drawNumbers(points) {
   byId("numbers").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
   const shown = points.filter((p) => p.limit || p.bandwidth === state.bandwidth).sort((a, b) => a.estimate.value - b.estimate.value);
   const fastest = shown.find((p) => mayWin(report.arms[p.arm].role));
-  const words = fastest ? `Fastest at ${rate(state.bandwidth)}: ${armName(fastest.arm)}, ${estimateWords(fastest.estimate)}.` : "Nothing to show.";
+  const words = fastest ? `Fastest at ${rate(state.bandwidth)}: ${armLabel(fastest.arm)}, ${estimateWords(fastest.estimate)}.` : "Nothing to show.";
   byId("announce").textContent = `${plural(rows.length, "arm")}. ${words}`;
   byId("times-chart").setAttribute("aria-label", `Time to target against bandwidth, ${plural(rows.length, "arm")}; the numbers follow as a table. ${words}`);
   byId("curves-chart").setAttribute("aria-label", `Curves of ${plural(shown.length, "arm")} over training time. ${words}`);

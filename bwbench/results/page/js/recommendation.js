@@ -13,7 +13,7 @@ function drawRecommendation() {
   const about = make("p", { class: "note" }, `${settingWords(rate(bandwidth))}:`);
   const best = rows[0], reached = Number.isFinite(best.value);
   const answer = make("p", { class: "answer" }, reached ? swatch(best.arm) : null, ...capitalised(first).map(asNode), reached && best.outside ? make("span", { class: "mark bad" }, "not measured there") : null);
-  if (missing.length) others.splice(-1, 0, [`Not measured around this bandwidth: ${missing.map(armName).join(", ")}.`]);
+  if (missing.length) others.splice(-1, 0, [`Not measured around this bandwidth: ${missing.map(armLabel).join(", ")}.`]);
   out.replaceChildren(about, answer, make("p", {}, others.map((pieces) => pieces.join("")).join(" ").replace(/n = (?=\d+\]$)/, "n\u00a0=\u00a0")));
   more.replaceChildren(howFound(rows, rtt), rankingTable(rows));
 }
@@ -24,7 +24,7 @@ function sentencesOf(rows, rtt) {
   const recorded = target === group.target; // where one node is enough was found at that target
   const oneNode = (arm) => (recorded ? group.one_node.find((one) => one.arm === arm && (one.rtt_s === null || one.rtt_s === rtt))?.words : null);
   const words = group.metric === "accuracy" ? metricWords(target, group.metric) : targetWords();
-  return answerSentences({ rows, baseline: group.baseline, target: words, oneNode, nameOf: armName });
+  return answerSentences({ rows, baseline: group.baseline, target: words, oneNode, nameOf: armLabel });
 }
 
 /** `Four nodes, 10 Mbit/s, cnn on fashion-mnist`. */

@@ -31,8 +31,14 @@ function pooled(payload, name, index) {
   return index === null ? null : payload.pools[name][index];
 }
 
+/** As recorded: what remembers an arm goes by it. */
 function armName(arm) {
   return report.arms[arm].name;
+}
+
+/** What an arm is called where people read, as short as the other arms of the page leave it. */
+function armLabel(arm) {
+  return report.arms[arm].label;
 }
 
 function chooseGroup(group) {

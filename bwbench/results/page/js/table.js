@@ -5,7 +5,7 @@ const PAGE_ROWS = 25;
 
 // What is asked for stands beside its arm, where a phone shows it.
 const TABLE_COLUMNS = [
-  { key: "arm", name: "arm", value: (cell) => armName(cell.arm), show: (cell) => armTag(cell.arm) },
+  { key: "arm", name: "arm", value: (cell) => armLabel(cell.arm), show: (cell) => armTag(cell.arm) },
   { key: "time", name: "to target", number: true, value: (cell) => timeKey(cell), show: timeWords },
   { key: "status", name: "state", value: (cell) => cell.status, show: stateMarks },
   { key: "bandwidth_bps", name: "link asked", number: true, value: (cell) => cell.bandwidth_bps ?? Infinity, show: (cell) => linkWords(cell) },
@@ -63,7 +63,7 @@ function stepBar(cell) {
 /** What a reader searches in: every word of a row. */
 function searchText(cell) {
   if (!cell.search) {
-    cell.search = [armName(cell.arm), cell.id, cell.slug, cell.status, cell.link, cell.model, cell.dataset, cell.algorithm, cell.collective,
+    cell.search = [armName(cell.arm), armLabel(cell.arm), cell.id, cell.slug, cell.status, cell.link, cell.model, cell.dataset, cell.algorithm, cell.collective,
       cell.compression, report.experiments[cell.experiment], cell.composed ? "composed" : "whole"].join(" ").toLowerCase();
   }
   return cell.search;

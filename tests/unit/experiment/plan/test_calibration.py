@@ -31,7 +31,7 @@ def test_before_any_cell_has_finished_the_estimate_stands(study) -> None:
     assert found.evaluation_s == pytest.approx(21 * 0.05 + 0.1)
     assert found.overhead_s == estimate.overhead_s and 4 < found.overhead_s < 12
     assert found.total_s == pytest.approx(found.overhead_s + found.training_s + found.evaluation_s)
-    assert found.num_cells == 0 and not found.to_target
+    assert found.num_cells == 0 and not found.to_target and found.may_end_sooner
     assert Calibration({}).predict(cell) == Prediction()
 
 
@@ -103,7 +103,7 @@ def test_steps_to_the_target_come_from_repeats_on_any_link(study) -> None:
     )
     known.note(seen, finished(seen, estimates[seen.id], steps=60, samples_to_target=60 * 64))
     found = known.predict(repeat)
-    assert found.to_target and found.steps == 60
+    assert found.to_target and found.steps == 60 and not found.may_end_sooner
     assert found.training_s == pytest.approx(estimates[repeat.id].step_s * 60)
     assert known.predict(other).steps == 200 and not known.predict(other).to_target
     censored = of(cells, "ring", "10 Mbit/s")
@@ -125,7 +125,9 @@ def test_both_ways_to_end_are_predicted_whatever_is_asked(study, stop: str) -> N
     forecast = Forecast(estimates)
     seen, other = of(cells, "ring", "1 Mbit/s"), of(cells, "ring", "10 Mbit/s")
     item = PlannedCell(other, Path("results/x"), "missing", runs=True, why="not run yet")
-    assert forecast.predict(item, "target") == forecast.predict(item, "limit")  # nobody knows where the target is
+    ends = forecast.predict(item, "target"), forecast.predict(item, "limit")
+    assert ends[0].total_s == ends[1].total_s  # nobody knows where the target is
+    assert [one.may_end_sooner for one in ends] == [True, False]
     forecast.calibration.note(seen, finished(seen, estimates[seen.id], samples_to_target=60 * 64))
     assert (forecast.predict(item, "target").steps, forecast.predict(item, "limit").steps) == (60, 200)
     assert forecast.predict(item) == forecast.predict(item, stop)

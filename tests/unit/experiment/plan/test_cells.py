@@ -84,6 +84,7 @@ def test_cell_json_there_and_back(tmp_path: Path) -> None:
         "role",
         "kinship",
         "topology",
+        "replicas_equal",
     }
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bwbench.base.registry import ALGORITHMS
-from bwbench.methods.phases import LEAST_PERIODS, LEAST_STEPS, Phase, timing_steps, walk
+from bwbench.methods.phases import LEAST_PERIODS, LEAST_STEPS, Phase, first_exchange, timing_steps, walk
 
 SHAPES = ((200, 100), (100,), (100, 10), (10,))
 
@@ -40,6 +40,26 @@ def test_every_step_has_one_kind_and_rounds_come_in_their_period(period: int, nu
     assert [step.number for step in steps] == list(range(1, num_steps + 1))
     rounds = [step.number for step in steps if step.kind in ("rounds exchange", "rounds step")]
     assert rounds == list(range(period, num_steps + 1, period))
+
+
+@pytest.mark.parametrize(
+    ("phases", "first"),
+    [
+        ([Phase("training")], 1),
+        ([Phase("rounds", None, 50)], 50),
+        ([Phase("rounds", None, 30, (0, 7, 15))], 7),
+        ([Phase("warm-up", 3), Phase("rounds", None, 4)], 1),
+        ([Phase("local", 10, 2, ()), Phase("rounds", None, 4)], 14),
+        ([Phase("rounds", 3, 50), Phase("training")], 4),
+        ([Phase("never", None, 4, ())], None),
+        ([], None),
+    ],
+)
+def test_when_anything_is_sent_for_the_first_time(phases: list[Phase], first: int | None) -> None:
+    assert first_exchange(phases) == first
+    if first is not None and phases[-1].exchanges:
+        sent = [step.number for step in walk(phases, 100) if step.kind.endswith((" exchange", " step"))]
+        assert sent[0] == first
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS.names() if name != "async"])

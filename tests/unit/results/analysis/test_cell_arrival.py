@@ -47,7 +47,21 @@ def test_a_run_that_ended_at_its_target_keeps_its_first_crossing(stopped: list[C
         assert found.time_to_target_s == found.first_crossing_s == status.time_to_target_s
         assert found.samples_to_target == found.first_crossing_samples == status.samples_to_target
     (note,) = arrival_notes(stopped)
-    assert note.startswith("‡ First crossing, of 6 of 6 cells")
+    assert note.startswith("‡ First crossing, of 6 of 6 cells: training ended at the first evaluation that met")
+
+
+def test_a_run_that_went_on_too_short_a_while_keeps_it_too_and_is_not_said_to_have_ended_there(tmp_path: Path) -> None:
+    extra, by_limit = {"stop": "limit"}, {("ring", 0): ("done", "samples")}
+    write_study(tmp_path, Study(arms=("ring", "ddp"), repeats=1, extra=extra, statuses=by_limit))
+    (file,) = tmp_path.glob("*/ring-*/status.json")
+    status = json.loads(file.read_text())
+    file.write_text(json.dumps({**status, "samples": status["samples"] + 128}))
+    went_on = [folder for folder in iter_cells(tmp_path) if folder.cell.arm == "ring"]
+    assert arrival_of_cell(went_on[0]).arrival_kind == FIRST_CROSSING
+    (note,) = arrival_notes(went_on)
+    assert note.startswith("‡ First crossing, of 1 of 1 cells: too few evaluations follow the first one that met")
+    ended, short = arrival_notes(iter_cells(tmp_path))
+    assert "of 1 of 2 cells: training ended" in ended and "of 1 of 2 cells: too few" in short
 
 
 def test_a_run_to_its_budget_arrives_where_the_fit_crosses(to_budget: list[CellFolder]) -> None:

@@ -37,6 +37,19 @@ def test_all_arms_stand_at_what_the_shortest_run_came_to(tmp_path: Path) -> None
     assert slower.at_time.value <= max(one.at_time.value for one in found.values())
 
 
+def test_no_interval_goes_beyond_what_a_metric_can_be(tmp_path: Path) -> None:
+    """Student's t of two repeats that lie apart reaches far: an accuracy of 0.76 (0.44 to 1.09) cannot be."""
+    two = {name: cells[:2] for name, cells in arms(tmp_path, reason="time").items()}
+    for cells in two.values():
+        for cell, value in zip(cells, (0.7, 0.99), strict=True):
+            status = json.loads((cell.path / "status.json").read_text())
+            (cell.path / "status.json").write_text(json.dumps({**status, "test_metric": value}))
+    two = {name: [CellFolder(cell.path) for cell in cells] for name, cells in two.items()}
+    for one in equal_footing(two).values():
+        assert one.test is not None and one.test.value == pytest.approx(0.845)
+        assert (one.test.low, one.test.high) == (0.0, 1.0)
+
+
 def test_what_ended_at_its_target_says_nothing_of_later(tmp_path: Path) -> None:
     assert equal_footing(arms(tmp_path, reason="target")) == {}
 

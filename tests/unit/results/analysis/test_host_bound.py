@@ -93,6 +93,7 @@ def test_what_is_said_of_them(cells) -> None:
     own = OwnSteps.of(found.values())
     rows = [cell_row(folder) | own.row(folder) for folder in found.values()]
     assert "2 of 3 cells" in host_bound_note(rows) and "20 % (median), 20 % at most" in host_bound_note(rows)
+    assert "too long, by up to about as much" in host_bound_note(rows)
     assert host_bound_note(rows[:1]) is None and host_bound_note([]) is None
 
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from bwbench.records.schema import Environment
-from bwbench.results.analysis.caveats import host_of, machines_of, unlike_hosts_note, virtual_note
+from bwbench.records.schema import Environment, LinkRecord
+from bwbench.results.analysis.caveats import (
+    host_of,
+    machines_of,
+    mixed_note,
+    real_network_note,
+    unlike_hosts_note,
+    virtual_note,
+)
 
 ANNA = {"address": "10.0.0.1", "host": "anna", "cpu": "i5", "cores": 4, "kernel": "6.1"}
 BEN = {**ANNA, "address": "10.0.0.2", "host": "ben"}
@@ -24,6 +31,32 @@ def test_hosts_go_by_their_names() -> None:
     assert host_of(ran_on(hosts=[BEN, ANNA])) == "anna+ben"
     assert host_of(ran_on(hosts=[{"address": "10.0.0.7"}, {"name": "carl"}])) == "10.0.0.7+carl"
     assert host_of(ran_on(host="anna")) == "anna"
+    assert host_of(ran_on(hosts=[ANNA, ANNA, BEN, BEN])) == "anna+ben", "two ranks a host"
+
+
+def test_one_node_alone_on_the_first_host_mixes_nothing() -> None:
+    assert mixed_note([("anna", "", ""), ("anna+ben", "", "")]) is None
+    assert mixed_note([("anna", "", ""), ("ben+carl", "", "")]) == "Mixed: 2 hosts (anna, ben+carl)."
+
+
+def found(*pairs: tuple[int, int, float, float]) -> LinkRecord:
+    names = ("src", "dst", "achieved_goodput_bps", "achieved_rtt_s")
+    content = {"backend": "none", "achieved_before": {"pairs": [dict(zip(names, pair, strict=True)) for pair in pairs]}}
+    return LinkRecord.model_validate(content)
+
+
+def test_what_the_network_between_hosts_was_is_told_and_not_what_is_inside_of_one() -> None:
+    cell = folder(ANNA, ANNA, BEN, BEN)
+    cell.link = found((0, 1, 4e9, 1e-4), (1, 2, 45.2e6, 0.0404), (2, 3, 4e9, 1e-4), (3, 0, 34.3e6, 0.0406))
+    assert real_network_note([cell]) == (
+        "Between the hosts, before each training: TCP carried 34.3 Mbit/s to 45.2 Mbit/s while all sent, a round trip "
+        "took 40.4 ms to 40.6 ms."
+    )
+    emulated = SimpleNamespace(environment=ran_on(host="anna"), link=None)
+    assert real_network_note([emulated, SimpleNamespace(environment=None)]) is None
+    shaped = folder(ANNA, BEN)
+    shaped.link = cell.link.model_copy(update={"backend": "interface"})
+    assert real_network_note([shaped]) is None, "what was asked is told already"
 
 
 def test_hosts_that_are_alike_need_no_word() -> None:

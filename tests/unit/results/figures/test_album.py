@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from fixtures_album import joined
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import RecordError
 from bwbench.base.registry import FIGURES
 from bwbench.results.analysis.results import Results, load_results
 from bwbench.results.figures import album
-from bwbench.results.figures.album import Drawn, draw_pictures, joined
+from bwbench.results.figures.album import Drawn, draw_pictures
 from bwbench.results.figures.choice import Picture, first_figures, pictures_of
 
 ARMS = ("ring", "single")

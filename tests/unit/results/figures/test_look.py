@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.markers import MarkerStyle
 
-from bwbench.methods.roles import METHOD
+from bwbench.methods.roles import METHOD, REFERENCE
 from bwbench.results.figures import captions
 from bwbench.results.figures.marks import host_bound_look, spread
-from bwbench.results.figures.style import PART_COLORS, arm_style
+from bwbench.results.figures.style import PART_COLORS, arm_style, told_apart
 
 
 def grey(color: str) -> float:
@@ -40,6 +40,25 @@ def test_an_unknown_arm_always_looks_the_same() -> None:
     assert arm_style("parameter-server-fp16", METHOD) == arm_style("parameter-server-fp16", METHOD)
     looks = {arm_style(f"ring-my-codec-{number}", METHOD) for number in range(30)}
     assert len(looks) > 20
+
+
+def test_arms_of_one_picture_do_not_share_both_colour_and_marker() -> None:
+    mine = "lloyd-two(block=256)"
+    same = next(name for name in map("my-codec-{}".format, range(10_000))
+                if (look := arm_style(name, METHOD)).color == arm_style(mine, METHOD).color
+                and look.marker == arm_style(mine, METHOD).marker)  # fmt: skip
+    roles = {mine: METHOD, same: METHOD, "ddp": METHOD, "single": REFERENCE}
+    with told_apart(roles):
+        looks = {arm: arm_style(arm, role) for arm, role in roles.items()}
+        assert arm_style("of-another-picture", METHOD)
+    assert len({(look.color, look.marker) for look in looks.values()}) == 4
+    assert looks["ddp"] == arm_style("ddp", METHOD) and looks[mine] == arm_style(mine, METHOD), "first by name"
+    assert looks[same].color == arm_style(same, METHOD).color and looks[same].line == arm_style(same, METHOD).line
+    many = {f"arm-{number}": METHOD for number in range(72)}  # as many as there are colours times markers
+    with told_apart(many):
+        assert len({(look.color, look.marker) for look in (arm_style(arm, METHOD) for arm in many)}) == 72
+    with told_apart({**many, "one-more": METHOD, "top-k": METHOD}):
+        assert arm_style("one-more", METHOD) == arm_style("one-more", METHOD)
 
 
 @pytest.mark.parametrize("marker", sorted({arm_style(arm, role_of_preset(arm)).marker for arm in PRESETS}))

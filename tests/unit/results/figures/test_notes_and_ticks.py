@@ -17,9 +17,10 @@ from bwbench.records import CellFolder
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.results import Results, load_results, once
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_curves import _elsewhere, one_link
+from bwbench.results.figures.accuracy_curves import _elsewhere, marked_label, one_link
 from bwbench.results.figures.against_bytes import _along_front
 from bwbench.results.figures.asked_and_achieved import _ticks_from
+from bwbench.results.figures.bars import TimeToAccuracy
 from bwbench.results.figures.marks import emptiest
 from bwbench.results.figures.over_one_node import Viability
 
@@ -138,3 +139,26 @@ def test_a_run_that_ended_at_its_target_sent_all_its_bytes_for_it(results: Resul
         ),
     )
     assert cell_row(went_on)["wire_bytes_to_target"] == 7
+
+
+def test_arms_that_the_host_bounds_are_marked_where_their_marks_cannot_show_it(results: Results) -> None:
+    assert marked_label(results, "ddp") == "ddp"
+    results.cells["host_bound"] = [arm == "ddp" for arm in results.cells["arm"]]
+    assert marked_label(results, "ddp") == "ddp⊙" and marked_label(results, "threshold") == "threshold"
+    assert captions.host_bound_marked("ddp†", 2) == "ddp†⊙" and captions.host_bound_marked("ddp", 0) == "ddp"
+
+
+def test_a_bar_of_a_host_bound_arm_has_its_mark(tmp_path: Path) -> None:
+    """Names beside bars are those of the table's rows."""
+    write_study(tmp_path, Study(arms=("no-communication", "ddp"), repeats=2, step_time_s=0.001))
+    (group,) = load_results(tmp_path)
+    (axes,) = TimeToAccuracy().draw(group).axes
+    assert {label.get_text() for label in axes.get_yticklabels()} == {"no-communication⊙", "ddp⊙"}
+
+
+def test_intervals_of_first_crossings_are_said_to_lie_earlier(results: Results) -> None:
+    (said,) = captions.on_first_crossings(results, pd.Series([2, 2]))
+    assert "half an evaluation earlier" in said
+    assert captions.on_first_crossings(results, pd.Series([1, 1])) == []  # no interval
+    results.cells["arrival_kind"] = "fit"
+    assert captions.on_first_crossings(results, pd.Series([2, 2])) == []

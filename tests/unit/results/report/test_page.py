@@ -95,6 +95,16 @@ def test_cells_that_differ_in_latency_alone_are_one_group(tmp_path):
     assert [group["target"] for group in groups] == [0.95, 0.95]
 
 
+def test_an_arm_has_its_label_beside_its_recorded_name(tmp_path):
+    arms = ("ring-int8", "ddp", "single")
+    write_study(tmp_path, Study("short", arms=arms, bandwidths_mbps=(1.0, 1000.0), medium="switched"))
+    payload = build_payload(list(iter_cells(tmp_path)), "x")
+    names = {arm["name"]: arm["label"] for arm in payload["arms"]}
+    assert names == {"ddp": "ddp", "ring-int8": "int8", "single": "single"}
+    (group,) = payload["groups"]
+    assert group["one_node"] and not any("ring-int8" in one["words"] for one in group["one_node"])
+
+
 def test_equal_records_make_equal_pages(cells, html):
     again = build_payload(list(reversed(cells)), "</title><script>window.hacked=4</script>")
     assert render_page(again) == html

@@ -116,9 +116,17 @@ def test_a_target_that_nobody_reaches_is_shown_as_a_limit(tmp_path: Path) -> Non
 
 def test_first_crossings_are_marked_and_doubted(tmp_path: Path) -> None:
     text = _section(_study(tmp_path))
-    assert "‡ first crossing: training ended there." in text
+    assert "‡ first crossing: the first evaluation that met the target." in text
     assert re.search(r"\d‡", text)
-    assert "ended at the first evaluation that met the target" in text
+    assert "cells have the time of the first evaluation that met the target" in text
+
+
+def test_arms_have_their_labels_and_one_sentence_says_what_they_were_recorded_as(tmp_path: Path) -> None:
+    text = _section(_study(tmp_path, arms=("ddp", "ring-int8", "single"), statuses={("ring-int8", 2): ("failed", "")}))
+    assert "int8 (recorded as ring-int8)" in text and text.count("ring-int8") == 1
+    assert len(re.findall(r"^\| int8 \|", text, re.MULTILINE)) >= 3, "times, speed-ups and final accuracy"
+    macros = _section(tmp_path, "latex").partition(r"\section")[0]
+    assert "RingIntEight" in macros, "what names a number does not change with the arms beside it"
 
 
 def test_one_seed_is_a_threat_and_gives_no_interval(tmp_path: Path) -> None:
@@ -167,3 +175,14 @@ def test_slow_motion_is_said(tmp_path: Path) -> None:
 def test_virtual_nodes_are_a_threat(tmp_path: Path) -> None:
     root = _study(tmp_path, arms=("ddp", "ring-fp16"), repeats=2, environment={"virtual": True})
     assert "their times say nothing" in _section(root)
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_every_arm_is_faster_slower_or_undecided(tmp_path: Path, repeats: int) -> None:
+    text = _section(_study(tmp_path, bandwidths_mbps=(10.0,), repeats=repeats))
+    (told,) = re.findall(r"read as one statement \(together 95 %\): faster than ddp: (.*)\.$", text, re.MULTILINE)
+    named = {part.rpartition(": ")[0] or "faster": part.rpartition(": ")[2].split(", ") for part in told.split("; ")}
+    assert list(named) == ["faster", "slower", *(["undecided"] if repeats == 1 else named.keys() & {"undecided"})]
+    arms = sorted(arm for found in named.values() for arm in found if arm != "none")
+    assert arms == ["ring-fp16", "single", "threshold"]
+    assert repeats > 1 or named["undecided"] == arms

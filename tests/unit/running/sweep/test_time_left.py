@@ -13,6 +13,8 @@ from bwbench.running.sweep.account import TimeLeft
 from tests.unit.experiment.plan.records import KNOWN, finished
 from tests.unit.running.sweep.studies import write_study
 
+TARGET = "target: {accuracy: 0.9}\n"
+
 
 @pytest.fixture
 def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -41,6 +43,21 @@ def test_cells_to_come_are_predicted_anew_when_one_has_finished(items, few: int,
     for item in items:
         left.drop(item)
     assert left.left_s() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("more", "sooner"), [("", False), (TARGET, True), (f"{TARGET}stop: limit\n", False)])
+def test_a_cell_that_stops_at_a_target_may_end_sooner(items, tmp_path: Path, more: str, sooner: bool) -> None:
+    file = write_study(tmp_path, "other")
+    file.write_text(more + file.read_text())
+    planned = plan_sweep([file], tmp_path / "results").selected
+    left = TimeLeft(foresee(planned), planned)
+    assert left.may_end_sooner is sooner
+    for item in planned[1:]:
+        left.drop(item)
+    left.start(planned[0])
+    assert left.may_end_sooner is sooner
+    left.finish(planned[0], Status(id="0", slug="x", status="failed"))
+    assert not left.may_end_sooner
 
 
 def test_cells_that_run_side_by_side_share_what_is_to_come(items, monkeypatch) -> None:

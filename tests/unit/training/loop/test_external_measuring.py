@@ -8,16 +8,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bwbench.base.errors import LinkError
 from bwbench.network.link import Link
 from bwbench.network.probe.verification import LinkMeasurement
+from bwbench.records.schema import Environment
 from bwbench.training.loop import external
-from bwbench.training.loop.external import AGAIN_S, VERIFY_TRIES, ExternalRun
+from bwbench.training.loop.external import AGAIN_S, VERIFY_TRIES, ExternalRun, HostFacts, counts_interface
 
 LINK = Link.model_validate({"bandwidth": "10 Mbit/s"})
 GOOD = LinkMeasurement("interface", (), "ok", (), 0.1)
 BAD = LinkMeasurement("interface", (), "out-of-tolerance", ("node 0 to node 1: too slow",), 0.1)
+
+
+def host(address: str, interface: str = "wlan0") -> HostFacts:
+    return HostFacts(address, interface, "c25a431b09", Environment())
+
+
+HOSTS = [host("10.0.0.1"), host("10.0.0.2")]
 
 
 class Control:
@@ -42,7 +51,7 @@ def sent() -> list[dict[str, Any]]:
 def run(tmp_path: Path, sent: list[dict[str, Any]]) -> ExternalRun:
     groups: Any = SimpleNamespace(control=Control(), data=object(), store=None)
     channel: Any = SimpleNamespace(send=sent.append, before_phase=None)
-    return ExternalRun(groups, channel, tmp_path, [], "wlan0", LINK)
+    return ExternalRun(groups, channel, tmp_path, HOSTS, "wlan0", LINK)
 
 
 def finds(monkeypatch: pytest.MonkeyPatch, *measured: LinkMeasurement) -> None:
@@ -85,3 +94,34 @@ def test_it_looks_again_after_a_while_and_its_own_traffic_does_not_count(
     assert sent[-1]["when"] == "achieved_during" and sent[-1]["clock_s"] == 305.0
     run._count("drained")
     assert sent[-1] == {"event": "traffic", "bytes": 350, "frames": 0, "drops": 0}
+
+
+@pytest.mark.parametrize(
+    "hosts, counting",
+    [
+        ([host("10.0.0.1"), host("10.0.0.2")], [True, True]),
+        ([host("10.0.0.1"), host("10.0.0.1"), host("10.0.0.2"), host("10.0.0.2")], [True, False, True, False]),
+        ([host("10.0.0.1"), host("10.0.1.1", "wlan1")], [True, True]),
+        ([host("127.0.0.1", "lo"), host("127.0.0.1", "lo")], [True, False]),
+    ],
+)
+def test_an_interface_that_ranks_share_is_counted_once(hosts: list[HostFacts], counting: list[bool]) -> None:
+    assert [counts_interface(hosts, rank) for rank in range(len(hosts))] == counting
+
+
+def test_ranks_of_one_host_add_up_to_what_left_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hosts of two ranks; 100 B leave by the first one's interface, 7 B by the other's."""
+    hosts = [host("10.0.0.1"), host("10.0.0.1"), host("10.0.0.2"), host("10.0.0.2")]
+    totals = []
+    for rank, crossed in enumerate((100, 100, 7, 7)):
+        control = Control()
+        control.rank, control.size = rank, len(hosts)
+        control.total = lambda values: totals.append(values) or values  # type: ignore[method-assign, func-returns-value]
+        groups: Any = SimpleNamespace(control=control, data=object(), store=None)
+        channel: Any = SimpleNamespace(send=lambda message: None, before_phase=None)
+        run = ExternalRun(groups, channel, tmp_path, hosts, "wlan0", LINK)
+        counted = iter([(1000, 10, 0), (1000 + crossed, 12, 1)])
+        monkeypatch.setattr(external, "counters_of", lambda name, counted=counted: next(counted))
+        run._count("training")
+        run._count("drained")
+    assert torch.stack(totals).sum(0).tolist() == [107, 4, 2]
