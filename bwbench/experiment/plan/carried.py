@@ -98,8 +98,8 @@ def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEsti
         found[
             f"host-bound: {config.nodes} nodes on {load.cores} processors; a step declared as {_duration(load.step_s)} "
             f"takes about {DURATION.show(own_s, 3)} without communication. This machine carries {carried}"
-            f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time){or_slower}. All of it is an "
-            "estimate: no-communication among the arms measures it, and tables mark with ⊙ where it came true"
+            f"{config.nodes} nodes of {_duration(_rounded_up(least_s))} (compute.step_time){or_slower}. All of it is "
+            "an estimate: no-communication among the arms measures it, and tables mark with ⊙ where it came true"
         ] = None
     return list(found)
 
