@@ -133,6 +133,14 @@ _PRESETS = (
         "DiLoCo in fragments of 4 bits a value, sent while the nodes compute",
         {"period": 16, "overlap": 4},
     ),
+    Preset("muloco", "muloco", "ring", "fp16", "DiLoCo with optimizer: muon, whose steps agree better among nodes"),
+    Preset(
+        "muloco-int2",
+        "muloco",
+        "scatter-gather",
+        "int2",
+        "MuLoCo with 2 bits a value, on the way there and back; what they leave out is added next time",
+    ),
     Preset("qadam", "qadam", "scatter-gather", "int8", "Adam: variance frozen after a warm-up, momentum in 8 bits"),
     Preset(
         "one-bit-adam",

@@ -116,6 +116,7 @@ def resolve(
     if config is not None and config.targets:
         config = config.model_copy(update={"target": hardest(config.targets)})
     if config is not None:
+        config = _within_limit(config)
         config, found, said = _with_traces_read(config, folder)
         findings += found
         notes += said
@@ -187,6 +188,17 @@ def resolve_method(asked: Mapping[str, Json], num_nodes: int, optimizer: Compone
     doubt = momentum_doubt(config)
     warnings = expanded.warnings if doubt is None else (*expanded.warnings, doubt)
     return ResolvedMethod(config, expanded.idle, warnings, tuple(notes))
+
+
+def _within_limit(config: CellConfig) -> CellConfig:
+    """With options that depend on how long training lasts: parts of a cell with other limits (timing runs) keep them.
+
+    Training to a target may end before; what is planned is the whole of it.
+    """
+    budget_samples = float(config.limit.samples)
+    return config.model_copy(
+        update={key: getattr(config, key).within(budget_samples) for key in ("optimizer", "weight_average")}
+    )
 
 
 def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:

@@ -60,6 +60,7 @@ _ARMS = {
     "async": ArmStyle("#999933", "p", _DOTTED),
     "local-sgd": ArmStyle("#44aa99", ">", _SOLID),
     "diloco": ArmStyle("#117733", "d", _LONG),
+    "muloco": ArmStyle("#cc6677", "D", _DASHED),
     "top-k": ArmStyle("#6b4c2a", "8", _DASH_DOT),
     "powersgd": ArmStyle("#ee3377", "p", _LONG),
 }
