@@ -105,6 +105,7 @@ ALGORITHMS = Registry(
         ("diloco", "diloco:Diloco", "train alone, an outer Nesterov step every so many steps"),
         ("streaming-diloco", "diloco:StreamingDiloco", "DiLoCo in fragments that are sent while the nodes compute"),
         ("muloco", "diloco:Muloco", "DiLoCo with Muon inside, whose steps agree better among nodes"),
+        ("muloco-1", "diloco:Muloco1", "MuLoCo on one node alone: outer steps, and nobody to agree with"),
         (
             "decentralized",
             "decentralized:Decentralized",

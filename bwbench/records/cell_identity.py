@@ -94,7 +94,10 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "betas": [0.9, 0.95],
         "eps": 1e-8,
     },
-    "algorithm muloco": {"period": 30, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.6},
+    **{
+        f"algorithm {name}": {"period": 30, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.6}
+        for name in ("muloco", "muloco-1")
+    },
     "weight_average ema": {"counts": "averaged"},
     "weight_average tail": {"share": 0.2, "over": None, "counts": "averaged"},
 }

@@ -18,6 +18,7 @@ from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms.algorithm import Agreement
 from bwbench.methods.algorithms.periodic import AbstractPeriodic, BucketLayout, OuterStep, PeriodicConfig, SharedBucket
 from bwbench.methods.compression.codec import Shape
+from bwbench.methods.roles import Role
 
 
 class DilocoConfig(PeriodicConfig):
@@ -68,6 +69,14 @@ class Muloco(Diloco):
 
     Config = MulocoConfig
     optimizers = ("muon",)
+
+
+class Muloco1(Muloco):
+    """The same on one node alone, whose outer steps are a momentum over what it has changed in a round."""
+
+    needs_peers = False
+    sends = False
+    role: ClassVar[Role] = "reference"
 
 
 class StreamingDilocoConfig(DilocoConfig):

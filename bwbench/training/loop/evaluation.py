@@ -80,12 +80,10 @@ class Evaluator:
         begin_mono_s = time.monotonic()
         samples = self._trial.validation if split == "validation" else self._trial.test
         share = samples.share(self._control.rank, self._control.size)
-        averaged, model, others = self._trial.averaged, self._trial.model, None
-        if averaged is not None:
-            pair = averaged.model, model
-            model, others = pair if averaged.counts == "averaged" else reversed(pair)
-        local, mean = self._means(model, share)
-        of_others = {} if others is None else self._means(others, share)[1]
+        averaged = self._trial.averaged
+        counting, *others = (self._trial.model,) if averaged is None else averaged.by_what_counts
+        local, mean = self._means(counting, share)
+        of_others = self._means(others[0], share)[1] if others else {}
         duration_s = time.monotonic() - begin_mono_s
         self._progress.evaluation_s += duration_s
         targets = self._trial.config.all_targets

@@ -77,10 +77,12 @@ class AbstractOptimizer(ABC):
 
     Attributes:
         rates: learning rates that ``bwbench tune`` tries, from the middle outwards: three or more, rising.
+        takes_its_time: a step of it is as long as computing, so that plans measure it.
     """
 
     Config: ClassVar[type[ComponentConfig]] = OptimizerConfig
     rates: ClassVar[tuple[float, ...]] = powers_of_two(0.05)
+    takes_its_time: ClassVar[bool] = False
 
     def __init__(self, options: OptimizerConfig) -> None:
         self.options = options
@@ -206,6 +208,7 @@ class Muon(AbstractOptimizer):
 
     Config: ClassVar[type[ComponentConfig]] = MuonConfig
     rates = powers_of_two(0.02)
+    takes_its_time = True
     options: MuonConfig
 
     def build(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:

@@ -145,6 +145,11 @@ class AveragedWeights:
         self.counts = average.counts
         self.model = copy.deepcopy(trained).requires_grad_(False)
 
+    @property
+    def by_what_counts(self) -> tuple[nn.Module, nn.Module]:
+        """The replica and its average, first the one whose metrics count."""
+        return (self.model, self._trained) if self.counts == "averaged" else (self._trained, self.model)
+
     def take_in(self, samples: int, global_batch: int) -> None:
         """A step has ended, as in ``AbstractWeightAverage.newest``."""
         newest = self._average.newest(samples, global_batch)
