@@ -93,7 +93,8 @@ class BothWaysInTwoBits(BothWays):
 
 # Momenta of few batches have singular values of zero; what rounding leaves there grows some 500 times in five steps.
 ROUGH = 1e-4
-JORDANS = Optimizer(MUON.kind, 0.02, {**MUON.options, "coefficients": "jordan", "nesterov": True, "scale": "original"}, "muon")
+AS_TORCH = {"coefficients": "jordan", "nesterov": True, "scale": "original"}
+JORDANS = Optimizer(MUON.kind, 0.02, {**MUON.options, **AS_TORCH}, "muon")
 
 
 def streaming(fragments: int, period: int, **options: Any) -> Make:

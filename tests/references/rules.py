@@ -78,8 +78,8 @@ MULOCO = [
 
 
 def spread_evenly(matrix: Tensor, table: list[tuple[float, float, float]]) -> Tensor:
-    """X_0 = M / |M|, then a step for each line of the table, in terms of singular values: X = U diag(s) V^T gives
-    A = U diag(s^2) U^T, so that a step is s <- a s + b s^3 + c s^5, and U and V stay. No matrix is multiplied by itself.
+    """X = M / |M|, then a step for each line of the table, in terms of singular values: X = U diag(s) V^T gives
+    A = U diag(s^2) U^T, so that a step is s <- a s + b s^3 + c s^5, and U and V stay.
     """
     u, s, v = torch.linalg.svd(matrix, full_matrices=False)
     s = s / max(float(s.square().sum().sqrt()), 1e-7)

@@ -120,7 +120,9 @@ def time_evaluation(model: nn.Module, spec: DataSpec) -> float:
     return duration_s / EVALUATION_BATCH
 
 
-def time_step(model: nn.Module, spec: DataSpec, batch_size: int, threads: int, optimizer_name: str | None = None) -> float:
+def time_step(
+    model: nn.Module, spec: DataSpec, batch_size: int, threads: int, optimizer_name: str | None = None
+) -> float:
     """Median seconds of forward, backward and optimizer on random input, after one step of warm-up."""
     torch.set_num_threads(threads)
     inputs, targets = example_batch(spec, batch_size)

@@ -1,4 +1,4 @@
-"""MuLoCo is DiLoCo with another optimizer and other defaults, and on one node the same without anybody to agree with."""
+"""MuLoCo is DiLoCo with another optimizer and other defaults; on one node the same with nobody to agree with."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_twenty_steps_are_the_papers(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("scale", "adjust"), [("original", "original"), ("match-rms-adamw", "match_rms_adamw")])
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_with_one_triple_it_is_torchs_own(scale: str, adjust: str, nesterov: bool) -> None:  # noqa: FBT001
-    """Which computes in bfloat16, of eight bits, and takes a mean where we take a sum; both end in the same direction."""
+    """Which computes in bfloat16, of eight bits, and takes a mean where we take a sum, of the same direction."""
     ours, theirs = ([nn.Parameter(random(*shape)) for shape in ((6, 6), (4, 9), (9, 4))] for _ in range(2))
     options = {"lr": 0.02, "momentum": 0.9, "nesterov": nesterov, "weight_decay": 0.1}
     train(Muon(ours, coefficients="jordan", scale=scale, **options), ours)

@@ -139,7 +139,7 @@ def test_what_an_optimizer_keeps_of_whole_buckets_resumes_too(tmp_path: Path) ->
 
 @pytest.mark.parametrize("average", [{"ema": "200 samples"}, {"tail": {"share": 0.5, "counts": "trained"}}], ids=str)
 @pytest.mark.parametrize("method", ["ring", "local-sgd"])
-def test_averages_of_weights_and_a_rate_that_decays_resume_too(method: str, average: JsonObject, tmp_path: Path) -> None:
+def test_averages_of_weights_and_a_decaying_rate_resume_too(method: str, average: JsonObject, tmp_path: Path) -> None:
     """What is scored is the average; the checkpoint at three quarters of the training is in the last part of it."""
     muon = {"muon": {"lr": 0.01, "warmup": f"{32 * EVERY} samples", "decay": "cosine"}}
     config = config_of(method, weight_average=average, optimizer=muon, model={"mlp": {"hidden": [16, 16]}})

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bwbench.base.plain_data import JsonObject
+from bwbench.base.registry import WEIGHT_AVERAGES
 from bwbench.experiment.config import CellConfig
+from bwbench.experiment.config.component_parsing import parse_component
 from bwbench.experiment.config.resolve import resolve
 from bwbench.records.schema import Evaluation
 from bwbench.training.loop.checkpoints import Progress
@@ -195,3 +197,16 @@ def test_warming_up_leaves_no_trace() -> None:
         trial.averaged.model.parameters(), trial.model.parameters(), before, strict=True
     ):
         assert torch.equal(average, begin) and torch.equal(model, begin)
+
+
+OPTIONS: dict[str, JsonObject] = {"ema": {"horizon": "70 samples"}, "tail": {"over": "200 samples"}}
+
+
+@pytest.mark.parametrize("name", WEIGHT_AVERAGES.names())
+def test_every_average_begins_with_the_first_weights_and_leaves_new_ones_a_share(name: str) -> None:
+    component = parse_component({name: OPTIONS.get(name, {})}, WEIGHT_AVERAGES)
+    average: AbstractWeightAverage = component.build(WEIGHT_AVERAGES)
+    shares = [average.newest(step * BATCH, BATCH) for step in range(1, 40)]
+    assert shares[0] == 1.0 and all(0.0 < share <= 1.0 for share in shares)
+    assert shares == sorted(shares, reverse=True)
+    assert (average.counts is None) == (name == "none")
