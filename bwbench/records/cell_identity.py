@@ -98,7 +98,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         f"algorithm {name}": {"period": 30, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.6}
         for name in ("muloco", "muloco-1")
     },
-    "weight_average ema": {"counts": "averaged"},
+    "weight_average ema": {"horizon": None, "counts": "averaged"},
     "weight_average tail": {"share": 0.2, "over": None, "counts": "averaged"},
 }
 _KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}
