@@ -179,10 +179,7 @@ ROUNDS = [
         dtype=torch.float32,
     ),
     Case(
-        "Muon in every step",
-        every_step("ring", optimizer=MUON),
-        lambda s: s.ruled(GradientAllReduce),
-        tolerance=ROUGH,
+        "Muon in every step", every_step("ring", optimizer=MUON), lambda s: s.ruled(GradientAllReduce), tolerance=ROUGH
     ),
     Case(
         "Muon as torch has it, Nesterov and one triple",

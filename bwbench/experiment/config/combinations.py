@@ -231,7 +231,7 @@ def _check_budget(config: CellConfig) -> Iterator[Finding]:
         if warmup >= over:
             text = f"{what}, and is still rising until {warmup:g} (warmup)"
             yield Finding(("optimizer",), f"{text}; write a shorter warmup, or a larger limit.samples")
-        elif not optimizer.decay_to and over < budget:
+        elif not getattr(optimizer, "decay_to", None) and over < budget:
             text = f"{what}, and limit.samples goes on to {budget} with nothing left of it"
             yield Finding(("optimizer",), f"{text}; leave decay_over out, or write decay_to: 0.1")
     begin = getattr(config.weight_average.options, "begin_samples", 0.0)

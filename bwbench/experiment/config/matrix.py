@@ -11,15 +11,7 @@ from pydantic import BaseModel
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, show, unknown_key, yaml_names
 from bwbench.base.plain_data import Json, JsonObject
-from bwbench.base.registry import (
-    ALGORITHMS,
-    COLLECTIVES,
-    COMPRESSIONS,
-    DATASETS,
-    MODELS,
-    OPTIMIZERS,
-    WEIGHT_AVERAGES,
-)
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS, WEIGHT_AVERAGES
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.base.yaml_document import Place
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig

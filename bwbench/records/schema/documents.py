@@ -230,8 +230,10 @@ class Status(TrialSummary, _Ended):
 
 def _outcomes() -> tuple[str, ...]:
     """What tables say of how a cell came out: the summary without what is there to judge the trial by."""
-    about_the_trial = ("metric", "ledger_error", "compute_median_s", "step_median_s", "arrivals")
-    about_the_trial += ("weights", "beside_metric")
+    about_the_trial = (
+        *("metric", "weights", "beside_metric"),
+        *("ledger_error", "compute_median_s", "step_median_s", "arrivals"),
+    )
     names = [name for name in TrialSummary.model_fields if name not in about_the_trial]
     behind = names.index("evaluation_s") + 1
     return (*names[:behind], "wall_s", "overhead_s", *names[behind:])

@@ -106,7 +106,7 @@ class TailConfig(ComponentConfig):
         """Samples after which averaging begins. Raises ValueError where the whole is not known."""
         if self.over_samples is None:
             raise ValueError("the whole training is not known; 'within' says how long it is")
-        return (1.0 - self.share) * self.over_samples
+        return (1.0 - float(self.share)) * float(self.over_samples)
 
     def within(self, budget_samples: float) -> Self:
         """With the whole training's length, unless it was given."""
@@ -156,8 +156,8 @@ class AveragedWeights:
         with torch.no_grad():
             for mine, trained in zip(self.model.parameters(), self._trained.parameters(), strict=True):
                 mine.lerp_(trained, newest)  # exactly the trained ones where that is 1
-            for mine, trained in zip(self.model.buffers(), self._trained.buffers(), strict=True):
-                mine.copy_(trained)
+            for buffer, theirs in zip(self.model.buffers(), self._trained.buffers(), strict=True):
+                buffer.copy_(theirs)
 
     def reset(self) -> None:
         """The weights of now, and nothing else."""

@@ -193,9 +193,7 @@ def test_warming_up_leaves_no_trace() -> None:
     before = [parameter.detach().clone() for parameter in trial.model.parameters()]
     TrainingLoop(trial, recorder=None, channel=None)._warm_up()  # type: ignore[arg-type]
     assert trial.averaged is not None
-    for average, model, begin in zip(
-        trial.averaged.model.parameters(), trial.model.parameters(), before, strict=True
-    ):
+    for average, model, begin in zip(trial.averaged.model.parameters(), trial.model.parameters(), before, strict=True):
         assert torch.equal(average, begin) and torch.equal(model, begin)
 
 
