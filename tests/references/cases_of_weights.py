@@ -92,7 +92,7 @@ class BothWaysInTwoBits(BothWays):
 
 
 # Momenta of few batches have singular values of zero; what rounding leaves there grows some 500 times in five steps.
-ROUGH = 1e-4
+ROUGH = 2e-5
 AS_TORCH = {"coefficients": "jordan", "nesterov": True, "scale": "original"}
 JORDANS = Optimizer(MUON.kind, 0.02, {**MUON.options, **AS_TORCH}, "muon")
 
