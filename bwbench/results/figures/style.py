@@ -45,6 +45,7 @@ class ArmStyle:
 
 
 _ROLES = {REFERENCE: ArmStyle("#000000", "s", _SOLID), HEADROOM: ArmStyle("#8c8c8c", "o", _DASHED)}
+_REFERENCES = {"muloco-1": ArmStyle("#cc6677", "s", _DOTTED)}  # beside the usual one
 _ARMS = {
     "ddp": ArmStyle("#0072b2", "o", _SOLID),
     "ring": ArmStyle("#d55e00", "^", _LONG),
@@ -84,10 +85,11 @@ PART_COLORS = {
 def arm_style(arm: str, role: str) -> ArmStyle:
     """How ``arm`` is drawn, alike in every figure of every experiment. Names not listed get a style by checksum.
 
-    References and headrooms are drawn by their role, whatever their name.
+    References and headrooms are drawn by their role, whatever their name; those of which there are several, because
+    they come with several optimizers, by their name.
     """
-    if (by_role := _ROLES.get(role)) is not None:
-        return by_role
+    if (by_role := _ROLES.get(role)) is not None and "(" not in arm:
+        return _REFERENCES.get(arm, by_role)
     if arm in _ARMS:
         return _ARMS[arm]
     number = zlib.crc32(arm.encode())
