@@ -26,7 +26,6 @@ from bwbench.training.loop.virtual_worker import train
 STEPS = 28  # more than the longest warm-up and a period
 BATCH = 8
 LIMIT_S = 100.0
-ADAM = ("qadam", "one-bit-adam")
 TINY = """
 name: tiny
 nodes: {nodes}
@@ -37,21 +36,26 @@ dataset: digits
 batch_size: {batch}
 algorithm: {preset}
 optimizer: {optimizer}
+weight_average: {average}
 evaluate: {{every: {every} samples}}
 target: {{accuracy: 0.999}}
 limit: {{samples: {samples}}}
 """
 
 
-def tiny(preset: str, nodes: int, *, steps: int = STEPS, model: str = "logistic", batch: int = BATCH) -> Cell:
+def tiny(
+    preset: str, nodes: int, *, steps: int = STEPS, model: str = "logistic", batch: int = BATCH, average: str = "none"
+) -> Cell:
     """A cell of some steps, in which rounds come often and warm-ups are short. The target is never met."""
     samples = steps * batch * nodes
-    optimizer = "{adam: {lr: 0.001}}" if preset in ADAM else "{sgd: {lr: 0.05}}"
+    known = ALGORITHMS.load(PRESETS[preset].algorithm).optimizers
+    optimizer = f"{{{known[0]}: {{lr: 0.001}}}}" if known else "{sgd: {lr: 0.05}}"
     text = TINY.format(
         nodes=nodes,
         preset=preset,
         batch=batch,
         optimizer=optimizer,
+        average=average,
         every=samples // 2,
         samples=samples,
         model=model,

@@ -81,7 +81,7 @@ class Method:
     steps: int = 24
     exchanges: float | None = 24
     options: Mapping[str, Any] = field(default_factory=dict)
-    adam: bool = False
+    optimizer: str = "sgd"
     warm_up: int = 0
     warm_up_exchange: Exchange | None = None
 
@@ -180,11 +180,13 @@ METHODS: dict[str, Method] = {
         exchanges=8,
         options={"period": 50, "fragments": 4},
     ),
+    "muloco": Method(_RING_16, steps=60, exchanges=2, options={"period": 30}, optimizer="muon"),
+    "muloco-int2": Method(_scattered(INT2), steps=60, exchanges=2, options={"period": 30}, optimizer="muon"),
     "qadam": Method(
         _scattered(INT8, header=INT8_HEADER),
         steps=32,
         options={"warmup_steps": 8},
-        adam=True,
+        optimizer="adam",
         warm_up=8,
         warm_up_exchange=_scattered(4.0, pieces=4, framed=False),
     ),
@@ -192,7 +194,7 @@ METHODS: dict[str, Method] = {
         _scattered(SIGN, pieces=1),
         steps=32,
         options={"warmup_steps": 8},
-        adam=True,
+        optimizer="adam",
         warm_up=8,
         warm_up_exchange=_scattered(4.0, pieces=4, framed=False),
     ),

@@ -121,6 +121,8 @@ ALGORITHMS = Registry(
         ("local-sgd", "local_sgd:LocalSgd", "train alone, average the parameters every so many steps"),
         ("diloco", "diloco:Diloco", "train alone, an outer Nesterov step every so many steps"),
         ("streaming-diloco", "diloco:StreamingDiloco", "DiLoCo in fragments that are sent while the nodes compute"),
+        ("muloco", "diloco:Muloco", "DiLoCo with Muon inside, whose steps agree better among nodes"),
+        ("muloco-1", "diloco:Muloco1", "MuLoCo on one node alone: outer steps, and nobody to agree with"),
         (
             "decentralized",
             "decentralized:Decentralized",
@@ -225,6 +227,16 @@ OPTIMIZERS = Registry(
         ("sgd", "optimizers:Sgd", "stochastic gradient descent with momentum"),
         ("adam", "optimizers:Adam", "Adam"),
         ("adamw", "optimizers:AdamW", "Adam with decoupled weight decay"),
+        ("muon", "optimizers:Muon", "momentum made orthogonal for matrices, AdamW for all else"),
+    ],
+)
+WEIGHT_AVERAGES = Registry(
+    "weight_average",
+    "bwbench.training.loop",
+    [
+        ("none", "weight_averages:NoAverage", "the weights as they are"),
+        ("ema", "weight_averages:Ema", "an exponential moving average of the weights"),
+        ("tail", "weight_averages:Tail", "the mean of the weights over the last part of the training"),
     ],
 )
 PARTITIONS = Registry(
@@ -272,6 +284,7 @@ REGISTRIES: dict[str, Registry] = {
     "models": MODELS,
     "datasets": DATASETS,
     "optimizers": OPTIMIZERS,
+    "weight_averages": WEIGHT_AVERAGES,
     "partitions": PARTITIONS,
     "figures": FIGURES,
 }

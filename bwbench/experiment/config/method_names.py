@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -133,6 +133,14 @@ _PRESETS = (
         "DiLoCo in fragments of 4 bits a value, sent while the nodes compute",
         {"period": 16, "overlap": 4},
     ),
+    Preset("muloco", "muloco", "ring", "fp16", "DiLoCo with optimizer: muon, whose steps agree better among nodes"),
+    Preset(
+        "muloco-int2",
+        "muloco",
+        "scatter-gather",
+        "int2",
+        "MuLoCo with 2 bits a value, on the way there and back; what they leave out is added next time",
+    ),
     Preset("qadam", "qadam", "scatter-gather", "int8", "Adam: variance frozen after a warm-up, momentum in 8 bits"),
     Preset(
         "one-bit-adam",
@@ -246,6 +254,33 @@ def arm_name(config: CellConfig) -> str:
         usual = tuple(Component(part.name, type(part.options)()) for part in given)
         options = _changed_options(given, usual)
     return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
+
+
+def arm_names(configs: Sequence[CellConfig]) -> list[str]:
+    """The display names of an experiment's cells: those of their methods; and where one method comes with several
+    optimizers, decays of the rate or averages of weights, what differs from the first that it comes with.
+
+    ``single`` with SGD, and then ``single(optimizer=muon)``: two arms, and no repeats of each other.
+    """
+    first: dict[str, JsonObject] = {}
+    names = []
+    for config in configs:
+        name, how = arm_name(config), _how_it_learns(config)
+        usual = first.setdefault(name, how)
+        others = ",".join(f"{key}={value}" for key, value in how.items() if value != usual[key])
+        if others:
+            name = f"{name[:-1]},{others})" if name.endswith(")") else f"{name}({others})"
+        names.append(name)
+    return names
+
+
+def _how_it_learns(config: CellConfig) -> JsonObject:
+    decay = getattr(config.optimizer.options, "decay", None)
+    return {
+        "optimizer": config.optimizer.name,
+        "decay": "none" if decay is None else str(decay),
+        "weight_average": config.weight_average.name,
+    }
 
 
 def standing_of(config: CellConfig) -> ArmStanding:

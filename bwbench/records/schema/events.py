@@ -134,6 +134,8 @@ class Evaluation(_Event):
         samples: trained on by then, over all nodes; clock_s: training clock, which stands meanwhile.
         local: metrics of this rank's replica on its share of the split.
         mean: metrics over all samples: what counts. A metric that is not finite is None.
+        weights: whose they are where weights are averaged, ``averaged`` or ``trained``; absent elsewhere.
+        beside: metrics over all samples of the others of the two.
         target_met: whether they meet the cell's target; of several all of them.
         duration_s: what it took, off the clock.
         waited_s: on the clock, from the end of the last step until all ranks were there; absent in the first one.
@@ -146,6 +148,8 @@ class Evaluation(_Event):
     clock_s: Number
     local: dict[Text, Number | None] = {}
     mean: dict[Text, Number | None]
+    weights: Text | None = None
+    beside: dict[Text, Number | None] = {}
     target_met: Flag | None = None
     duration_s: Number | None = None
     waited_s: Number | None = None

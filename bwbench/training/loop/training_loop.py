@@ -75,6 +75,8 @@ class TrainingLoop:
         trial.method.drain()
         put_back(before, trial.model, trial.optimizer)
         trial.method.reset()
+        if trial.averaged is not None:
+            trial.averaged.reset()
 
     def _begin(self) -> Stop | None:
         """Score the initial replica, and start the clock at zero."""

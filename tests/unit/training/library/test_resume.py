@@ -11,6 +11,7 @@ import torch
 from bwbench import distribute
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.method_names import PRESETS
+from bwbench.training.loop.muon import Muon
 from tests.unit.training.library.together import batch, loss_of, small_model, together, values
 
 NUM_RANKS = 4
@@ -50,7 +51,7 @@ def train(
     optimizer: torch.optim.Optimizer = (
         torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if name in WITHOUT_MOMENTUM else 0.9)
         if not known or "sgd" in known
-        else torch.optim.Adam(model.parameters(), lr=0.01)
+        else (Muon if "muon" in known else torch.optim.Adam)(model.parameters(), lr=0.01)
     )
     first = 0
     with distribute(model, optimizer, spelling(name)) as handle:

@@ -35,3 +35,11 @@ def test_every_method_has_the_bits_of_as_many_workers(preset: str, num_nodes: in
     cell = tiny(preset, num_nodes)
     is_equal = by_virtual_nodes(cell) == by_workers(cell, pools[num_nodes])  # a diff of them would take minutes
     assert is_equal
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("preset", ["ddp", "muloco"])
+def test_averages_of_weights_have_the_bits_of_as_many_workers(preset: str, pools: dict[int, Pool]) -> None:
+    cell = tiny(preset, 4, model="{cnn: {width: 4, hidden: 8}}", average="{ema: 200 samples}")
+    is_equal = by_virtual_nodes(cell) == by_workers(cell, pools[4])
+    assert is_equal
