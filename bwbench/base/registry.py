@@ -104,6 +104,10 @@ ALGORITHMS = Registry(
         ("local-sgd", "local_sgd:LocalSgd", "train alone, average the parameters every so many steps"),
         ("diloco", "diloco:Diloco", "train alone, an outer Nesterov step every so many steps"),
         ("streaming-diloco", "diloco:StreamingDiloco", "DiLoCo in fragments that are sent while the nodes compute"),
+        ("eager-diloco", "eager_diloco:EagerDiloco", "DiLoCo whose means have a whole period to arrive"),
+        ("noloco", "noloco:Noloco", "DiLoCo in pairs that are drawn anew each time, without an all-reduce"),
+        ("sparta", "sparta:Sparta", "average a few parameters at random places, the same on all nodes"),
+        ("des-loc", "des_loc:DesLoc", "local Adam: average parameters now and then, its moments more rarely"),
         (
             "decentralized",
             "decentralized:Decentralized",

@@ -49,6 +49,13 @@ class Traffic:
         received = tuple(factor * size for size in self.received_bytes_per_rank)
         return Traffic(sent, received, factor * self.rounds, factor * self.serial_bytes, self.in_background)
 
+    def plus(self, other: Traffic) -> Traffic:
+        """This traffic and another, one after the other."""
+        sent = tuple(map(sum, zip(self.payload_bytes_per_rank, other.payload_bytes_per_rank, strict=True)))
+        received = tuple(map(sum, zip(self.received_bytes_per_rank, other.received_bytes_per_rank, strict=True)))
+        serial_bytes = self.serial_bytes + other.serial_bytes
+        return Traffic(sent, received, self.rounds + other.rounds, serial_bytes, self.in_background)
+
     def without_bytes(self) -> Traffic:
         """The rounds alone, as if messages were empty."""
         nothing = (0.0,) * len(self.payload_bytes_per_rank)
