@@ -86,7 +86,8 @@ def test_moments_have_the_same_bits_when_they_have_been_averaged():
 
 def test_moments_that_a_checkpoint_has_replaced_are_the_ones_averaged():
     def work(group, rank):
-        node = attached(group, rank, DesLoc(DesLocConfig(period=2, first_moment=1, second_moment=1)), "ring", ["none"], adam)
+        options = DesLocConfig(period=2, first_moment=1, second_moment=1)
+        node = attached(group, rank, DesLoc(options), "ring", ["none"], adam)
         node.train(3)
         node.optimizer.load_state_dict(copy.deepcopy(node.optimizer.state_dict()))
         node.train(1)

@@ -25,9 +25,9 @@ RANDOM = {"gossip-pair": {"pairs": "random"}}
 
 
 class Formula(Replicas):
-    """delta <- alpha delta - beta/2 (Delta_i + Delta_j) - gamma (phi_i - (phi_i + phi_j)/2); theta = phi <- phi + delta.
+    """delta <- alpha delta - beta/2 (Delta_i + Delta_j) - gamma (phi_i - (phi_i + phi_j)/2); phi <- phi + delta.
 
-    With Delta = phi - theta, what a node has taken off its outer values. ``peers`` of each round are told. ``overlap``
+    theta = phi then. With Delta = phi - theta, what a node has taken off its outer values. ``peers`` of each round are told. ``overlap``
     steps late: theta <- phi + (theta - theta when it left).
     """
 
