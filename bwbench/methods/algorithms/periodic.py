@@ -57,7 +57,8 @@ class AbstractPeriodic(AbstractAlgorithm):
 
     What is averaged is the pseudo-gradient of each bucket, the last agreed values minus the local ones; every rank
     then takes the same outer step on the agreed values. Pseudo-gradients go through the codec, whose residuals belong
-    to buckets. The optimizer's own state (momentum, Adam's moments) stays local and is never reset.
+    to buckets. The optimizer's own state (momentum, Adam's moments) stays local and is never reset. A method that
+    averages something else has a ``bucket`` of its own.
 
     Rounds of a part begin after steps that depend on the step's number alone (``RoundSchedule``). A round that is on
     its way while the nodes compute changes nothing until it is applied.

@@ -79,9 +79,9 @@ def test_what_was_averaged_has_the_same_bits_everywhere():
 
 def test_every_parameter_has_its_turn():
     seen = torch.zeros(ELEMENTS)
-    for number in range(1500):
+    for number in range(5000):
         seen[mask(number, 0.005)] += 1
-    assert seen.min() > 0 and seen.max() < 25  # 6.4 on average
+    assert seen.min() > 0 and seen.max() < 60  # 21 on average
 
 
 def test_nothing_but_the_chosen_values_is_sent():
