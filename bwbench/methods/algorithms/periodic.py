@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -64,7 +64,7 @@ class AbstractPeriodic(AbstractAlgorithm):
     its way while the nodes compute changes nothing until it is applied.
     """
 
-    Config = PeriodicConfig
+    Config: ClassVar[type[ComponentConfig]] = PeriodicConfig
     options: RoundsConfig
 
     @property

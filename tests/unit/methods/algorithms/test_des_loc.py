@@ -44,15 +44,14 @@ class Formula(Replicas):
                     self.states[rank][index][key] = average.clone()
 
 
+@pytest.mark.filterwarnings("ignore:.*beside it replaces:UserWarning")  # the preset of the same name
 @pytest.mark.parametrize("optimizer", [ADAMW, ADAM], ids=["AdamW", "Adam"])
 @pytest.mark.parametrize(("period", "first", "second"), LONG)
 def test_every_step_is_that_of_the_formula(period, first, second, optimizer, record_property):
     options = {"period": period, "first_moment": first, "second_moment": second}
     method = Method({"des-loc": options}, "ring", "none", optimizer)
     trained = train(method, RANKS, STEPS)
-    apart = differences(
-        trained, lambda s: s.ruled(Formula, period=period, first=first, second=second), method.rate
-    )
+    apart = differences(trained, lambda s: s.ruled(Formula, period=period, first=first, second=second), method.rate)
     record_property("largest_difference", float(apart.max()))
     assert apart.max() < 5e-6
     assert all(bits_equal(trained, step) for step in range(period - 1, STEPS, period))

@@ -44,6 +44,7 @@ class Formula(Replicas):
         self.before = fresh
 
 
+@pytest.mark.filterwarnings("ignore:.*beside it replaces:UserWarning")  # the preset of the same name
 @pytest.mark.parametrize("optimizer", [ADAMW, MOMENTUM], ids=["AdamW", "SGD"])
 @pytest.mark.parametrize("collective", ["ring", "all-gather"])
 def test_every_step_is_that_of_the_formula(collective, optimizer, record_property):

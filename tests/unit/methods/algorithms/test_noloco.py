@@ -27,8 +27,8 @@ RANDOM = {"gossip-pair": {"pairs": "random"}}
 class Formula(Replicas):
     """delta <- alpha delta - beta/2 (Delta_i + Delta_j) - gamma (phi_i - (phi_i + phi_j)/2); phi <- phi + delta.
 
-    theta = phi then. With Delta = phi - theta, what a node has taken off its outer values. ``peers`` of each round are told. ``overlap``
-    steps late: theta <- phi + (theta - theta when it left).
+    theta = phi then. With Delta = phi - theta, what a node has taken off its outer values. ``peers`` of each round are
+    told. ``overlap`` steps late: theta <- phi + (theta - theta when it left).
     """
 
     def __init__(self, parameters, lr, *, period, peers, overlap=0, alpha=0.5, beta=0.7, gamma=1.0, **options):
