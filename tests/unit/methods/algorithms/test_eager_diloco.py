@@ -21,9 +21,9 @@ PERIOD, STEPS, RANKS = 4, 20, 4
 class Formula(Replicas):
     """d_m = 1/N Delta_m of this round + 1/N of the others' of the last; v <- mu v + d; phi <- phi - eta (d + mu v)."""
 
-    def __init__(self, parameters, lr, *, period, outer_lr=0.7, momentum=0.9, **options):
+    def __init__(self, parameters, lr, *, period, outer_lr=0.7, outer_momentum=0.9, **options):
         super().__init__(parameters, lr, **options)
-        self.period, self.outer_lr, self.momentum = period, outer_lr, momentum
+        self.period, self.outer_lr, self.momentum = period, outer_lr, outer_momentum
         self.outer = [self.flat(tensors) for tensors in self.parameters]
         self.velocity = [self.zeros() for _ in range(self.ranks)]
         self.before = [self.zeros() for _ in range(self.ranks)]
