@@ -14,7 +14,7 @@ from bwbench.training.loop.optimizers import Adam, Muon, Sgd
 NODES = 4
 TUNING_SEED = 1000
 SEEDS = (0, 1, 2, 3, 4)
-ADAM_ARMS = ("qadam", "one-bit-adam")
+ADAM_ARMS = ("qadam", "one-bit-adam", "des-loc")
 MUON_ARMS = ("muloco", "muloco-int2")
 # Inside the codec; or, as in the papers, none: residuals come late.
 NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd")

@@ -182,6 +182,20 @@ METHODS: dict[str, Method] = {
     ),
     "muloco": Method(_RING_16, steps=60, exchanges=2, options={"period": 30}, optimizer="muon"),
     "muloco-int2": Method(_scattered(INT2), steps=60, exchanges=2, options={"period": 30}, optimizer="muon"),
+    "eager-diloco": Method(_RING_16, steps=60, exchanges=2, options={"period": 30}),
+    "noloco": Method(Exchange(PAIR * S, PAIR * 4), steps=100, exchanges=2, options={"period": 50}),
+    "sparta": Method(Exchange(EVERYONE * 4 * round(0.005 * ELEMENTS), _TWO_ROUNDS)),
+    "loscar": Method(
+        Exchange(EVERYONE * 4 * round(0.1 * ELEMENTS), 2 * _TWO_ROUNDS), steps=48, exchanges=3, options={"period": 16}
+    ),
+    # Of six averages of the parameters, in 16 bits, two go with the first moments and one with the second, in 32.
+    "des-loc": Method(
+        Exchange(EVERYONE * (BITS_16 * ELEMENTS + (2 + 1) / 6 * S), _RING_MESSAGES + _RING_MESSAGES // 2),
+        steps=96,
+        exchanges=6,
+        options={"period": 16},
+        optimizer="adam",
+    ),
     "qadam": Method(
         _scattered(INT8, header=INT8_HEADER),
         steps=32,

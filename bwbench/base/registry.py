@@ -123,6 +123,10 @@ ALGORITHMS = Registry(
         ("streaming-diloco", "diloco:StreamingDiloco", "DiLoCo in fragments that are sent while the nodes compute"),
         ("muloco", "diloco:Muloco", "DiLoCo with Muon inside, whose steps agree better among nodes"),
         ("muloco-1", "diloco:Muloco1", "MuLoCo on one node alone: outer steps, and nobody to agree with"),
+        ("eager-diloco", "eager_diloco:EagerDiloco", "DiLoCo whose means have a whole period to arrive"),
+        ("noloco", "noloco:Noloco", "DiLoCo in pairs that are drawn anew each time, without an all-reduce"),
+        ("sparta", "sparta:Sparta", "average a few parameters at random places, the same on all nodes"),
+        ("des-loc", "des_loc:DesLoc", "local Adam: average parameters now and then, its moments more rarely"),
         (
             "decentralized",
             "decentralized:Decentralized",

@@ -74,7 +74,12 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "link.trace": dict.fromkeys(("up", "down")),
     "link.overrides.*.trace": dict.fromkeys(("up", "down")),
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
+    "algorithm eager-diloco": {"period": 30, "outer_lr": 0.7, "outer_momentum": 0.9},
+    "algorithm noloco": {"period": 50, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.5, "pull": 1.0},
+    "algorithm sparta": {"period": 1, "overlap": 0, "ratio": 0.005},
+    "algorithm des-loc": {"period": 16, "first_moment": 3, "second_moment": 6},
     "collective ring": {"paced": True},
+    "collective gossip-pair": {"pairs": "shift-one"},
     "compression top-k": {"chunk": None},
     **{f"optimizer {name}": _OF_DECAY for name in ("sgd", "adam", "adamw")},
     "optimizer muon": {
