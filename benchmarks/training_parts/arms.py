@@ -15,13 +15,14 @@ NODES = 4
 TUNING_SEED = 1000
 SEEDS = (0, 1, 2, 3, 4)
 ADAM_ARMS = ("qadam", "one-bit-adam")
+SIGNED_ARMS = ("demo",)  # steps of one size, as Adam's nearly are
 # Inside the codec; or, as in the papers, none: residuals come late.
-NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd")
+NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd", "cocktail-sgd", *SIGNED_ARMS)
 
 
 def grid_of(arm: str) -> tuple[float, ...]:
-    """Learning rates that are tried: the same for all methods of one optimizer."""
-    return Adam.rates if is_adam(arm) else Sgd.rates
+    """Learning rates that are tried: the same for all methods of one optimizer, and for all of one size of steps."""
+    return Adam.rates if is_adam(arm) or arm in SIGNED_ARMS else Sgd.rates
 
 
 def best_lr(arm: str, cost: Callable[[float], Any]) -> float:

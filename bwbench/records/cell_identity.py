@@ -75,6 +75,18 @@ DEFAULTS: dict[str, dict[str, object]] = {
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
     "collective ring": {"paced": True},
     "compression top-k": {"chunk": None},
+    "compression random-subset": {"ratio": 0.1, "error_feedback": True},
+    "compression dct-top-k": {"k": 32, "block": 64, "error_feedback": True},
+    "algorithm deco-sgd": {
+        "ratio": "auto",
+        "staleness": "auto",
+        "window": 16,
+        "least_ratio": 0.001,
+        "most_ratio": 0.25,
+        "most_staleness": 4,
+        "ratio_cost": 0.005,
+        "staleness_cost": 0.05,
+    },
 }
 _KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode  # made once: it is slow
