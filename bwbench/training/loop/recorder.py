@@ -102,7 +102,8 @@ class Recorder:
 
     def __init__(self, writer: EventWriter, channel: Channel) -> None:
         self.writer, self._channel = writer, channel
-        for kind in (Step, LedgerParts, Chosen):  # pydantic makes a model when it is first used, which would be on the clock
+        # Pydantic makes a model when it is first used, which would be on the clock.
+        for kind in (Step, LedgerParts, Chosen):
             kind.model_rebuild()
 
     def begin(self, facts: Start | Resume, mono_s: float) -> None:
