@@ -57,7 +57,7 @@ class DctTopK(AbstractSparseCodec):
     def prepare(self, shapes: Sequence[Shape], rank: int = 0, bucket: int = 0) -> None:
         """Learn which tensors lie in the vectors to come."""
         super().prepare(shapes, rank, bucket)
-        self._shapes = tuple(shapes)
+        self._shapes = tuple(map(tuple, shapes))
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """Header, values and places of the coefficients that are sent."""
