@@ -86,10 +86,11 @@ class DecoSgdConfig(ComponentConfig):
         return self.stalenesses[-1]
 
     @property
-    def first(self) -> Setting:
+    def first(self) -> DecoSetting:
         """What training begins with."""
         ratio = min(self.ratios, key=lambda one: abs(math.log(one / FIRST_RATIO)))
-        return Setting(ratio, max(one for one in self.stalenesses if one <= max(FIRST_STALENESS, self.stalenesses[0])))
+        at_most = max(FIRST_STALENESS, self.stalenesses[0])
+        return DecoSetting(ratio, max(one for one in self.stalenesses if one <= at_most))
 
 
 def _refuse(kind: str, text: str) -> None:
@@ -97,7 +98,7 @@ def _refuse(kind: str, text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Setting:
+class DecoSetting:
     """What is chosen: the share of entries that is sent, and how many steps late they are stepped with."""
 
     ratio: float
@@ -105,7 +106,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Measured:
+class WindowMeasured:
     """What one rank, or the slowest of them, has measured in a window; a rate of 0 is not known."""
 
     rate_bps: float
@@ -135,7 +136,7 @@ def rate_bps(flown: Sequence[Flown], latency_s: float) -> float:
     return 8.0 * sum(one.sent_bytes for one in flown) / busy_s if flown else 0.0
 
 
-def slowest(said: Sequence[Measured]) -> Measured | None:
+def slowest(said: Sequence[WindowMeasured]) -> WindowMeasured | None:
     """What all have to reckon with, by what each rank has measured; None where nobody knows a rate.
 
     Of the ranks that compute longest: others also wait for these, which makes the link look slow.
@@ -144,10 +145,10 @@ def slowest(said: Sequence[Measured]) -> Measured | None:
     judges = [one for one in said if one.rate_bps > 0.0 and one.compute_s >= ALIKE * compute_s]
     if not judges:
         return None
-    return Measured(min(one.rate_bps for one in judges), max(one.latency_s for one in judges), compute_s)
+    return WindowMeasured(min(one.rate_bps for one in judges), max(one.latency_s for one in judges), compute_s)
 
 
-def step_s(measured: Measured, sent_bytes: float, staleness: int) -> float:
+def step_s(measured: WindowMeasured, sent_bytes: float, staleness: int) -> float:
     """How long a step takes that sends so many bytes.
 
     Three things may be the longest: computing, sending, and the way of one gradient, from computing it to stepping with
@@ -158,7 +159,7 @@ def step_s(measured: Measured, sent_bytes: float, staleness: int) -> float:
     return max(measured.compute_s, sending_s, way_s / (staleness + 1))
 
 
-def steps_needed(setting: Setting, ratio_cost: float, staleness_cost: float) -> float:
+def steps_needed(setting: DecoSetting, ratio_cost: float, staleness_cost: float) -> float:
     """How many steps take the place of one with whole gradients that are not late.
 
     (1 + a (1 - d) / (d (1 - d/2)^T)) (1 + b T), for a ratio d and a staleness T: what is left out has to come later,
@@ -169,7 +170,7 @@ def steps_needed(setting: Setting, ratio_cost: float, staleness_cost: float) -> 
 
 
 def choose(
-    options: DecoSgdConfig, measured: Measured, present: Setting, bytes_at: Callable[[float], float]
+    options: DecoSgdConfig, measured: WindowMeasured, present: DecoSetting, bytes_at: Callable[[float], float]
 ) -> Chosen:
     """The setting with which the same progress takes the shortest time, and why.
 
@@ -180,11 +181,11 @@ def choose(
         bytes_at: what a rank sends in an exchange at a ratio.
     """
 
-    def predicted_s(setting: Setting) -> float:
+    def predicted_s(setting: DecoSetting) -> float:
         a_step_s = step_s(measured, bytes_at(setting.ratio), setting.staleness)
         return a_step_s * steps_needed(setting, options.ratio_cost, options.staleness_cost)
 
-    candidates = [Setting(ratio, late) for late in options.stalenesses for ratio in reversed(options.ratios)]
+    candidates = [DecoSetting(ratio, late) for late in options.stalenesses for ratio in reversed(options.ratios)]
     best = min(candidates, key=predicted_s)
     stays = present in candidates and predicted_s(present) <= (1.0 + KEEP) * predicted_s(best)
     found = present if stays else best

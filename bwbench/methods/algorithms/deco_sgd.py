@@ -15,7 +15,15 @@ from functools import partial
 from bwbench.base import emulated_time
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, assign
 from bwbench.methods.algorithms.buckets import Communicator, GradientBuffers, RunningLocally
-from bwbench.methods.algorithms.deco_choice import DecoSgdConfig, Flown, Measured, Setting, choose, rate_bps, slowest
+from bwbench.methods.algorithms.deco_choice import (
+    DecoSetting,
+    DecoSgdConfig,
+    Flown,
+    WindowMeasured,
+    choose,
+    rate_bps,
+    slowest,
+)
 from bwbench.methods.buffers import on_host
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.scatter_gather import AllGather
@@ -221,7 +229,7 @@ class RunningDecoSgd(RunningLocally):
         super().load_state_dict(state)
         self._forget()
         ratio, staleness = state["setting"].tolist()
-        self._set(Setting(ratio, int(staleness)))
+        self._set(DecoSetting(ratio, int(staleness)))
         means = part(state, "flight.")
         self._flights = [Flight(step, means[str(step)].clone()) for step in sorted(map(int, means))]
 
@@ -245,7 +253,7 @@ class RunningDecoSgd(RunningLocally):
         self._telling: _Telling | None = None
         self._late_report: ExchangeReport | None = None
 
-    def _set(self, setting: Setting) -> None:
+    def _set(self, setting: DecoSetting) -> None:
         self.setting = setting
         self._top_k.options = self._top_k.options.model_copy(update={"ratio": setting.ratio})
 
@@ -298,8 +306,8 @@ class RunningDecoSgd(RunningLocally):
         flown, self._flown = tuple(self._flown), []
         computed_s, self._computed_s = self._computed_s, []
         latency_s = self.latency_s or 0.0
-        own = Measured(rate_bps(flown, latency_s), latency_s, statistics.median(computed_s) if computed_s else 0.0)
-        numbers = torch.tensor([own.rate_bps, own.latency_s, own.compute_s], dtype=torch.float64)
+        compute_s = statistics.median(computed_s) if computed_s else 0.0
+        numbers = torch.tensor([rate_bps(flown, latency_s), latency_s, compute_s], dtype=torch.float64)
         self._telling = _Telling(step + max(1, self.setting.staleness), numbers)
         self._telling.job = self._communicator.submit(partial(self._tell, self._telling))
 
@@ -316,11 +324,11 @@ class RunningDecoSgd(RunningLocally):
     def _choose(self, told: _Telling) -> Chosen | None:
         assert told.said is not None
         self._telling = None
-        measured = slowest([Measured(*numbers) for numbers in told.said.tolist()])
+        measured = slowest([WindowMeasured(*numbers) for numbers in told.said.tolist()])
         if measured is None:
             return None
         chosen = choose(self._options, measured, self.setting, self._bytes_at)
-        self._set(Setting(chosen.ratio, chosen.staleness))
+        self._set(DecoSetting(chosen.ratio, chosen.staleness))
         return chosen
 
     def _bytes_at(self, ratio: float) -> int:

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.load import load_experiment
 from bwbench.methods.algorithms.deco_choice import (
+    DecoSetting,
     DecoSgdConfig,
     Flown,
-    Measured,
-    Setting,
+    WindowMeasured,
     choose,
     rate_bps,
     slowest,
@@ -32,14 +32,14 @@ def bytes_at(ratio: float) -> float:
     return 3 * 5.0 * ratio * ELEMENTS
 
 
-def chosen_at(mbps: float, latency_ms: float = 5, compute_ms: float = 50, **options: object) -> Setting:
+def chosen_at(mbps: float, latency_ms: float = 5, compute_ms: float = 50, **options: object) -> DecoSetting:
     config = DecoSgdConfig(**options)
-    found = choose(config, Measured(mbps * 1e6, latency_ms / 1e3, compute_ms / 1e3), config.first, bytes_at)
-    return Setting(found.ratio, found.staleness)
+    found = choose(config, WindowMeasured(mbps * 1e6, latency_ms / 1e3, compute_ms / 1e3), config.first, bytes_at)
+    return DecoSetting(found.ratio, found.staleness)
 
 
 def test_a_step_takes_what_takes_longest() -> None:
-    link = Measured(rate_bps=8e6, latency_s=0.1, compute_s=0.05)
+    link = WindowMeasured(rate_bps=8e6, latency_s=0.1, compute_s=0.05)
     assert step_s(link, 0, 0) == pytest.approx(0.15)  # all of it, one after the other
     assert step_s(link, 0, 2) == pytest.approx(0.05)  # hidden: computing alone
     assert step_s(link, 0, 1) == pytest.approx(0.075)  # half of 0.15: the way does not fit into one step
@@ -47,10 +47,10 @@ def test_a_step_takes_what_takes_longest() -> None:
 
 
 def test_the_more_is_left_out_and_the_later_it_comes_the_more_steps_are_needed() -> None:
-    assert steps_needed(Setting(1.0, 0), 0.005, 0.05) == 1.0
-    assert steps_needed(Setting(1.0, 4), 0.005, 0.05) == pytest.approx(1.2)
-    assert steps_needed(Setting(0.01, 0), 0.005, 0.05) == pytest.approx(1.495)
-    worse = [steps_needed(Setting(0.1, late), 1.0, 0.0) - 1 for late in range(4)]
+    assert steps_needed(DecoSetting(1.0, 0), 0.005, 0.05) == 1.0
+    assert steps_needed(DecoSetting(1.0, 4), 0.005, 0.05) == pytest.approx(1.2)
+    assert steps_needed(DecoSetting(0.01, 0), 0.005, 0.05) == pytest.approx(1.495)
+    worse = [steps_needed(DecoSetting(0.1, late), 1.0, 0.0) - 1 for late in range(4)]
     assert all(b / a == pytest.approx(1 / 0.95) for a, b in zip(worse, worse[1:], strict=False))
 
 
@@ -65,11 +65,11 @@ def test_a_rate_counts_an_exchange_from_its_turn() -> None:
 
 def test_those_who_compute_longest_are_asked_what_the_link_does() -> None:
     """The others wait for them, and would take that for a slow link."""
-    straggler, waiting = Measured(8e6, 0.01, 0.1), Measured(1e6, 0.02, 0.05)
-    assert slowest([waiting, straggler, waiting]) == Measured(8e6, 0.02, 0.1)
-    alike = [Measured(8e6, 0.01, 0.1), Measured(2e6, 0.01, 0.099)]
-    assert slowest(alike) == Measured(2e6, 0.01, 0.1)
-    assert slowest([Measured(0.0, 0.01, 0.1)]) is None
+    straggler, waiting = WindowMeasured(8e6, 0.01, 0.1), WindowMeasured(1e6, 0.02, 0.05)
+    assert slowest([waiting, straggler, waiting]) == WindowMeasured(8e6, 0.02, 0.1)
+    alike = [WindowMeasured(8e6, 0.01, 0.1), WindowMeasured(2e6, 0.01, 0.099)]
+    assert slowest(alike) == WindowMeasured(2e6, 0.01, 0.1)
+    assert slowest([WindowMeasured(0.0, 0.01, 0.1)]) is None
 
 
 def test_a_slower_link_is_sent_less_and_a_longer_one_is_given_more_time() -> None:
@@ -89,17 +89,17 @@ def test_what_is_fixed_stays_and_bounds_hold() -> None:
 
 def test_what_is_there_stays_where_another_would_hardly_be_faster() -> None:
     config = DecoSgdConfig()
-    link = Measured(10e6, 0.005, 0.05)
-    best = choose(config, link, Setting(0.001, 4), bytes_at)
-    near = Setting(best.ratio * 2**-0.5, best.staleness)
+    link = WindowMeasured(10e6, 0.005, 0.05)
+    best = choose(config, link, DecoSetting(0.001, 4), bytes_at)
+    near = DecoSetting(best.ratio * 2**-0.5, best.staleness)
     assert near.ratio in config.ratios
     again = choose(config, link, near, bytes_at)
     gain = [
         step_s(link, bytes_at(one.ratio), one.staleness) * steps_needed(one, 0.005, 0.05)
-        for one in (near, Setting(best.ratio, best.staleness))
+        for one in (near, DecoSetting(best.ratio, best.staleness))
     ]
     assert (again.ratio == near.ratio) == (gain[0] <= 1.05 * gain[1])
-    assert choose(config, link, Setting(best.ratio, best.staleness), bytes_at) == best
+    assert choose(config, link, DecoSetting(best.ratio, best.staleness), bytes_at) == best
 
 
 @given(
@@ -112,7 +112,7 @@ def test_what_is_there_stays_where_another_would_hardly_be_faster() -> None:
 def test_a_choice_is_allowed_the_same_for_all_and_said(
     rate: float, latency: float, compute: float, ratio: float, late: int
 ) -> None:
-    config, link, present = DecoSgdConfig(), Measured(rate, latency, compute), Setting(ratio, late)
+    config, link, present = DecoSgdConfig(), WindowMeasured(rate, latency, compute), DecoSetting(ratio, late)
     found = choose(config, link, present, bytes_at)
     assert found == choose(config, link, present, bytes_at)
     assert found.ratio in config.ratios and found.staleness in config.stalenesses
@@ -120,7 +120,7 @@ def test_a_choice_is_allowed_the_same_for_all_and_said(
     assert (found.rate_bps, found.latency_s, found.compute_s) == (rate, latency, compute)
 
 
-def progress_s(link: Measured, setting: Setting) -> float:
+def progress_s(link: WindowMeasured, setting: DecoSetting) -> float:
     """Time for as much progress as a step with whole gradients makes."""
     return step_s(link, bytes_at(setting.ratio), setting.staleness) * steps_needed(setting, 0.005, 0.05)
 
@@ -136,13 +136,13 @@ def progress_s(link: Measured, setting: Setting) -> float:
 def test_on_a_link_that_changes_no_fixed_setting_is_as_fast(rates_mbps: list[float]) -> None:
     """By its own model, and a window late: what a choice is worth where the link is not the same all along."""
     config = DecoSgdConfig()
-    links = [Measured(mbps * 1e6, 0.02, 0.05) for mbps in rates_mbps]
+    links = [WindowMeasured(mbps * 1e6, 0.02, 0.05) for mbps in rates_mbps]
     setting, adaptive_s = config.first, 0.0
     for link in links:
         adaptive_s += progress_s(link, setting)
         found = choose(config, link, setting, bytes_at)
-        setting = Setting(found.ratio, found.staleness)
-    fixed = (Setting(ratio, late) for ratio, late in product(config.ratios, config.stalenesses))
+        setting = DecoSetting(found.ratio, found.staleness)
+    fixed = (DecoSetting(ratio, late) for ratio, late in product(config.ratios, config.stalenesses))
     best_s = min(sum(progress_s(link, one) for link in links) for one in fixed)
     assert adaptive_s < best_s
 
@@ -173,8 +173,8 @@ def test_what_makes_no_sense_is_refused_at_its_line(tmp_path: Path, options: dic
 
 
 def test_nothing_is_chosen_where_both_are_numbers() -> None:
-    assert DecoSgdConfig(ratio=0.5, staleness=0, window=2).first == Setting(0.5, 0)
+    assert DecoSgdConfig(ratio=0.5, staleness=0, window=2).first == DecoSetting(0.5, 0)
     assert not DecoSgdConfig(ratio=0.5, staleness=0).adapts
-    assert DecoSgdConfig().first == Setting(DecoSgdConfig().first.ratio, 1)
+    assert DecoSgdConfig().first == DecoSetting(DecoSgdConfig().first.ratio, 1)
     assert DecoSgdConfig().first.ratio == pytest.approx(0.01, rel=0.2)
     assert DecoSgdConfig(most_staleness=0).first.staleness == 0

@@ -11,7 +11,7 @@ import torch
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.load import load_experiment
 from bwbench.methods.algorithms.algorithm_contract import violations
-from bwbench.methods.algorithms.deco_choice import DecoSgdConfig, Setting
+from bwbench.methods.algorithms.deco_choice import DecoSgdConfig, DecoSetting
 from bwbench.methods.algorithms.deco_sgd import TELL_BYTES, DecoSgd, EncodedBefore, room_bytes, sparse_bytes
 from bwbench.methods.algorithms.small_replica import SHAPES, attached, loss_of, vector
 from bwbench.methods.collectives.rank_threads import run_ranks
@@ -140,7 +140,7 @@ def test_all_ranks_choose_alike_and_say_why():
         assert len(steps) == 5 and all(step % WINDOW in (1, 2, 3) for step in steps)
         for step, chosen, setting, _ in said:
             if chosen is not None:
-                assert setting == Setting(chosen.ratio, chosen.staleness)
+                assert setting == DecoSetting(chosen.ratio, chosen.staleness)
                 assert chosen.compute_s < 0.1 and "of computing" in chosen.why and step > WINDOW
     assert found[0][1][-1][2].staleness > 1  # what takes 0.12 s beside computing of a few ms is given time
 
