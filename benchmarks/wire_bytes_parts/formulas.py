@@ -166,7 +166,7 @@ METHODS: dict[str, Method] = {
     "dgc-int4": Method(Exchange(ALL_GATHER * sparse(0.01, INT4), ALL_GATHER, framed=True)),
     "cocktail-sgd": Method(Exchange(ALL_GATHER * of_a_subset(0.1, 0.1, INT4), ALL_GATHER, framed=True)),
     "demo": Method(Exchange(ALL_GATHER * frequencies(32, 64), ALL_GATHER, framed=True)),
-    # What is told once a window, 288 bytes in 16 steps of all nodes, is a two-thousandth of it.
+    # What is told once a window, 288 bytes in 5 steps of all nodes, is a two-thousandth of it.
     "deco-sgd": Method(Exchange(ALL_GATHER * sparse(0.01), ALL_GATHER, framed=True), options={"ratio": 0.01}),
     "powersgd": Method(Exchange(EVERYONE * low_rank(2), 2 * _TWO_ROUNDS)),  # two vectors
     "parameter-server": Method(Exchange(EVERYONE * S, EVERYONE * 4)),

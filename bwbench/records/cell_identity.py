@@ -80,7 +80,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "algorithm deco-sgd": {
         "ratio": "auto",
         "staleness": "auto",
-        "window": 16,
+        "window": 5,
         "least_ratio": 0.001,
         "most_ratio": 0.25,
         "most_staleness": 4,

@@ -69,9 +69,7 @@ DECOUPLED = [
     Case("DeMo, one block a tensor", demo(32, 64), demo_reference(32, 64), (4,), ties=0.02),
     Case(
         "DiLoCo, the largest frequencies of each block, one way",
-        Method(
-            {"diloco": {"period": 5}}, "all-gather", frequencies(6, 8, error_feedback=False), ADAMW
-        ),
+        Method({"diloco": {"period": 5}}, "all-gather", frequencies(6, 8, error_feedback=False), ADAMW),
         diloco_of_frequencies(6, 8),
         (2, 4),
         rounds_of(5),
@@ -88,10 +86,5 @@ DECOUPLED = [
         Method({"deco-sgd": {"ratio": 0.05, "staleness": 2}}, optimizer=MOMENTUM),
         delayed(0.05, 2),
     ),
-    Case(
-        "top-k, not late (deco-sgd)",
-        Method({"deco-sgd": {"ratio": 0.05, "staleness": 0}}),
-        delayed(0.05, 0),
-        (2, 3),
-    ),
+    Case("top-k, not late (deco-sgd)", Method({"deco-sgd": {"ratio": 0.05, "staleness": 0}}), delayed(0.05, 0), (2, 3)),
 ]

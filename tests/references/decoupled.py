@@ -126,14 +126,7 @@ class Cocktail(Replicas):
     """
 
     def __init__(
-        self,
-        parameters: list[Tensors],
-        lr: float,
-        *,
-        indices: Any,
-        k: int,
-        roundtrip: Roundtrip,
-        **options: Any,
+        self, parameters: list[Tensors], lr: float, *, indices: Any, k: int, roundtrip: Roundtrip, **options: Any
     ) -> None:
         """indices(t) of step t (from 0), ascending; the roundtrip takes the chosen values in that order."""
         super().__init__(parameters, lr, **options)

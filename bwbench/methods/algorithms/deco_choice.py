@@ -19,7 +19,7 @@ from bwbench.records.schema import Chosen
 
 FIRST_RATIO, FIRST_STALENESS = 0.01, 1  # before anything has been measured, as far as the bounds allow
 RATIOS_PER_OCTAVE = 2
-KEEP = 0.05  # what is there stays while nothing is predicted to be so much faster
+KEEP = 0.02  # what is there stays while nothing is predicted to be so much faster
 SHORTEST_S = 1e-4  # of an exchange beyond the latency: what software takes, and no clock tells apart
 ALIKE = 0.95  # ranks that compute at least so long as the slowest wait for nobody
 MOST_STALENESS = 32  # that may be asked for: as many gradients are kept
@@ -31,7 +31,8 @@ class DecoSgdConfig(ComponentConfig):
     Attributes:
         ratio: share of the entries that is sent; ``auto`` chooses one from ``least_ratio`` to ``most_ratio``.
         staleness: steps from computing a gradient to stepping with it; ``auto`` chooses from 0 to ``most_staleness``.
-        window: steps from one choice to the next.
+        window: steps from one choice to the next. Short ones follow a link that changes: one that falls to a twentieth
+            makes all steps of a window long that was chosen before.
         least_ratio, most_ratio, most_staleness: bounds of what is chosen.
         ratio_cost: steps that are needed are taken to grow with it, see ``steps_needed``. At 0.005 a ratio of 1 % needs
             half as many steps more, as top-k did on fashion-mnist (docs/algorithms/accuracy.md), and 0.1 % six times as
@@ -41,7 +42,7 @@ class DecoSgdConfig(ComponentConfig):
 
     ratio: float | Literal["auto"] = "auto"
     staleness: int | Literal["auto"] = "auto"
-    window: int = Field(16, ge=2)
+    window: int = Field(5, ge=2)
     least_ratio: float = Field(0.001, gt=0.0, le=1.0)
     most_ratio: float = Field(0.25, gt=0.0, le=1.0)
     most_staleness: int = Field(4, ge=0, le=MOST_STALENESS)
@@ -139,13 +140,13 @@ def rate_bps(flown: Sequence[Flown], latency_s: float) -> float:
 def slowest(said: Sequence[WindowMeasured]) -> WindowMeasured | None:
     """What all have to reckon with, by what each rank has measured; None where nobody knows a rate.
 
-    Of the ranks that compute longest: others also wait for these, which makes the link look slow.
+    The rate of the ranks that compute longest: others also wait for these, which makes the link look slow.
     """
     compute_s = max(one.compute_s for one in said)
     judges = [one for one in said if one.rate_bps > 0.0 and one.compute_s >= ALIKE * compute_s]
     if not judges:
         return None
-    return WindowMeasured(min(one.rate_bps for one in judges), max(one.latency_s for one in judges), compute_s)
+    return WindowMeasured(min(one.rate_bps for one in judges), max(one.latency_s for one in said), compute_s)
 
 
 def step_s(measured: WindowMeasured, sent_bytes: float, staleness: int) -> float:

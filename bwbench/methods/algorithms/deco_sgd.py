@@ -219,7 +219,9 @@ class RunningDecoSgd(RunningLocally):
 
     def state_dict(self) -> State:
         """Steps, residual, what was chosen, and the means that are not stepped with yet."""
-        state = super().state_dict() | {"setting": torch.tensor([self.setting.ratio, self.setting.staleness]).double()}
+        state = super().state_dict() | {
+            "setting": torch.tensor([self.setting.ratio, self.setting.staleness], dtype=torch.float64)
+        }
         for flight in self._flights:
             state[f"flight.{flight.step}"] = flight.mean.clone()
         return state

@@ -160,7 +160,7 @@ def layout_of(shapes: tuple[Shape, ...], num_elements: int, block: int) -> Block
     """By the shapes of the tensors behind one another; where they do not fit, one vector. Pure.
 
     A tensor of two or more dimensions is a matrix [first dimension, all others]. A vector longer than ``block`` squared
-    is no bias but a stretch of something: it is read as rows of ``block`` elements, and what is left over.
+    is no bias but a stretch of something: it is read as rows of ``block`` elements, in whole blocks, and what is left.
     """
     if sum(math.prod(shape) for shape in shapes) != num_elements:
         shapes = ((num_elements,),)
@@ -181,14 +181,14 @@ def _matrices(shapes: Sequence[Shape], block: int) -> Iterator[tuple[int, int, i
     for shape in shapes:
         length = math.prod(shape)
         rows, cols = (shape[0], length // max(1, shape[0])) if len(shape) > 1 else (1, length)
-        rest = 0
+        pieces = [(rows, cols)]
         if rows == 1 and length > block**2:
-            rows, cols, rest = length // block, block, length % block
-        if length:
-            yield begin, rows, cols
-        if rest:
-            yield begin + rows * cols, 1, rest
-        begin += length
+            whole = length // block**2 * block
+            pieces = [(whole, block), (length // block - whole, block), (1, length % block)]
+        for rows, cols in pieces:
+            if rows * cols:
+                yield begin, rows, cols
+            begin += rows * cols
 
 
 def cuts(length: int, block: int) -> list[tuple[int, int, int]]:

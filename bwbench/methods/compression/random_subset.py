@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.buffers import array_of, tensor_of
+from bwbench.methods.buffers import array_of
 from bwbench.methods.compression.codec import AbstractCodec, Shape, as_flat_fp32
 from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.compression.random_k import chosen_at, dense_at, places

@@ -68,7 +68,10 @@ def test_tensors_behind_one_another_keep_their_blocks():
     shapes = [(20,), (24, 30), (), (7, 4, 2)]
     parts = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
     whole = torch.cat([part.reshape(-1) for part in parts])
-    alone = [there_and_back(prepared([shape], k=5, block=8), part.reshape(-1)) for shape, part in zip(shapes, parts)]
+    alone = [
+        there_and_back(prepared([shape], k=5, block=8), part.reshape(-1))
+        for shape, part in zip(shapes, parts, strict=True)
+    ]
     torch.testing.assert_close(there_and_back(prepared(shapes, k=5, block=8), whole), torch.cat(alone))
 
 

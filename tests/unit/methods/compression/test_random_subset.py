@@ -77,7 +77,7 @@ def test_an_index_among_few_takes_fewer_bits():
     x = normal(200_000)
     sizes = [codec.encode(x).numel() for codec in (alone, behind)]
     assert sizes[1] < 0.8 * sizes[0]
-    assert sizes == pytest.approx([codec.payload_bytes(200_000) for codec in (alone, behind)], rel=0.03)
+    assert sizes == pytest.approx([codec.payload_bytes(200_000) for codec in (alone, behind)], rel=0.05)
 
 
 def test_what_is_not_finite_anywhere_is_seen():
