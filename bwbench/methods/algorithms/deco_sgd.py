@@ -174,7 +174,12 @@ class RunningDecoSgd(RunningLocally):
         # A thread for each exchange that may be under way, and one that tells.
         num_threads = 0 if context.collective.takes_turns else options.latest + 2
         self._communicator = Communicator(context.collective.meter, num_threads)
-        self._forget()
+        self._flights: list[Flight] = []
+        self._flown: list[Flown] = []  # since the last window; threads append
+        self._computed_s: list[float] = []  # in the same steps, waiting left out
+        self._resumed_s: float | None = None  # when the wait before ended
+        self._telling: _Telling | None = None
+        self._late_report: ExchangeReport | None = None
 
     def finish(self) -> ExchangeReport:
         """Send this step's gradient, wait for the one that is due, and put that in its place."""
@@ -248,12 +253,8 @@ class RunningDecoSgd(RunningLocally):
         return self._options.adapts and self._context.members.size > 1
 
     def _forget(self) -> None:
-        self._flights: list[Flight] = []
-        self._flown: list[Flown] = []  # since the last window; threads append
-        self._computed_s: list[float] = []  # in the same steps, waiting left out
-        self._resumed_s: float | None = None  # when the wait before ended
-        self._telling: _Telling | None = None
-        self._late_report: ExchangeReport | None = None
+        self._flights, self._flown, self._computed_s = [], [], []
+        self._resumed_s = self._telling = self._late_report = None
 
     def _set(self, setting: DecoSetting) -> None:
         self.setting = setting

@@ -128,7 +128,7 @@ class Grid:
         first, rows, cols = self.matrix
         matrix = x[first : first + rows * cols].view(rows, cols)
         part = matrix[self.row : self.row + self.down * self.height, self.col : self.col + self.across * self.width]
-        return part.unflatten(1, (self.across, self.width)).unflatten(0, (self.down, self.height)).transpose(1, 2)
+        return part.view(self.down, self.height, self.across, self.width).transpose(1, 2)
 
 
 @dataclass(frozen=True)
