@@ -82,7 +82,7 @@ DECOUPLED = [
         dtype=torch.float32,
     ),
     Case(
-        "top-k, 2 steps late",
+        "top-k, 2 steps late (deco-sgd)",
         Method({"deco-sgd": {"ratio": 0.05, "staleness": 2}}, optimizer=MOMENTUM),
         delayed(0.05, 2),
     ),

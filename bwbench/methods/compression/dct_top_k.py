@@ -7,7 +7,7 @@ lies; the largest entries by themselves would be as many as the block is wide.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -74,14 +74,19 @@ class DctTopK(AbstractSparseCodec):
         total += self.decode(payload, total.numel())
 
     def _expected_entries(self, num_elements: int) -> int:
-        return sum(grid.num_blocks * min(self.options.k, grid.block) for grid in self._layout(num_elements).grids)
+        return sum(grid.num_blocks * self._kept(grid) for grid in self._layout(num_elements).grids)
 
     def _selected(self, x: np.ndarray) -> np.ndarray:
         found = [np.empty(0, np.int64)]
         for grid in self._layout(len(x)).grids:
-            ratio = min(1.0, self.options.k / grid.block)
-            found.append(top_k_by_chunk(x[grid.begin : grid.end], ratio, grid.block) + grid.begin)
+            chosen = top_k_by_chunk(x[grid.begin : grid.end], self._kept(grid) / grid.block, grid.block)
+            found.append(chosen + grid.begin)
         return np.concatenate(found)
+
+    def _kept(self, grid: Grid) -> int:
+        """How many coefficients of each block: of a stretch the share that a whole block sends, wherever it was cut."""
+        k, block = self.options.k, self.options.block
+        return min(grid.block, max(1, round(k * grid.block / block**2)) if grid.of_stretch else k)
 
     def _layout(self, num_elements: int) -> BlockLayout:
         return layout_of(self._shapes, num_elements, self.options.block)
@@ -97,6 +102,7 @@ class Grid:
         down, across: how many blocks there are in each direction.
         height, width: of a block.
         begin: of their coefficients among all; they lie behind one another, block by block.
+        of_stretch: they hold no tensor but a stretch of something.
     """
 
     matrix: tuple[int, int, int]
@@ -107,6 +113,7 @@ class Grid:
     height: int
     width: int
     begin: int
+    of_stretch: bool
 
     @property
     def block(self) -> int:
@@ -157,38 +164,27 @@ class BlockLayout:
 
 @cache
 def layout_of(shapes: tuple[Shape, ...], num_elements: int, block: int) -> BlockLayout:
-    """By the shapes of the tensors behind one another; where they do not fit, one vector. Pure.
+    """By the shapes of the tensors behind one another. Pure.
 
-    A tensor of two or more dimensions is a matrix [first dimension, all others]. A vector longer than ``block`` squared
-    is no bias but a stretch of something: it is read as rows of ``block`` elements, in whole blocks, and what is left.
+    A tensor of two or more dimensions is a matrix [first dimension, all others], a vector one row. A vector alone, or
+    of another length than those tensors, is a stretch of something, such as a collective's part of a bucket: it is read
+    as rows of ``block`` elements, in whole blocks, and what is left.
     """
-    if sum(math.prod(shape) for shape in shapes) != num_elements:
-        shapes = ((num_elements,),)
+    fits = sum(map(math.prod, shapes)) == num_elements
+    is_stretch = not fits or [len(shape) for shape in shapes] == [1]
+    whole = num_elements // block**2 * block
+    pieces = [(whole, block), (num_elements // block - whole, block), (1, num_elements % block)]
+    if not is_stretch:
+        pieces = [(shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape)) for shape in shapes]
     grids: list[Grid] = []
-    begin = 0
-    for matrix in _matrices(shapes, block):
-        _, rows, cols = matrix
-        for row, down, height in cuts(rows, block):
+    first = begin = 0
+    for rows, cols in pieces:
+        for row, down, height in cuts(rows, block) if cols else ():
             for col, across, width in cuts(cols, block):
-                grids.append(Grid(matrix, row, col, down, across, height, width, begin))
+                grids.append(Grid((first, rows, cols), row, col, down, across, height, width, begin, is_stretch))
                 begin = grids[-1].end
+        first += rows * cols
     return BlockLayout(num_elements, tuple(grids))
-
-
-def _matrices(shapes: Sequence[Shape], block: int) -> Iterator[tuple[int, int, int]]:
-    """First element, rows and columns of what the blocks lie in."""
-    begin = 0
-    for shape in shapes:
-        length = math.prod(shape)
-        rows, cols = (shape[0], length // max(1, shape[0])) if len(shape) > 1 else (1, length)
-        pieces = [(rows, cols)]
-        if rows == 1 and length > block**2:
-            whole = length // block**2 * block
-            pieces = [(whole, block), (length // block - whole, block), (1, length % block)]
-        for rows, cols in pieces:
-            if rows * cols:
-                yield begin, rows, cols
-            begin += rows * cols
 
 
 def cuts(length: int, block: int) -> list[tuple[int, int, int]]:
@@ -197,7 +193,9 @@ def cuts(length: int, block: int) -> list[tuple[int, int, int]]:
     Equal ones of the largest size that divides it, as in DeMo. Where that would be tiny, of a prime a single element,
     full ones and a shorter last: all of a block that has no more than ``k`` coefficients would be sent.
     """
-    size = max(divisor for divisor in range(1, min(block, length) + 1) if length % divisor == 0)
+    size = max((divisor for divisor in range(1, min(block, length) + 1) if length % divisor == 0), default=0)
+    if size == 0:
+        return []
     if size == length or (size > 1 and size * SMALLEST_SHARE >= block):
         return [(0, length // size, size)]
     whole, rest = divmod(length, block)
