@@ -181,6 +181,11 @@ class RunningDecoSgd(RunningLocally):
         self._telling: _Telling | None = None
         self._late_report: ExchangeReport | None = None
 
+    @property
+    def averages_gradients(self) -> bool:
+        """Always, if those of some steps ago."""
+        return True
+
     def finish(self) -> ExchangeReport:
         """Send this step's gradient, wait for the one that is due, and put that in its place."""
         return super().finish() if self._late else self._exchange()
