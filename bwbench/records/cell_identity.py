@@ -84,8 +84,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "least_ratio": 0.001,
         "most_ratio": 0.25,
         "most_staleness": 4,
-        "ratio_cost": 0.005,
-        "staleness_cost": 0.05,
+        "ratio_cost": 0.002,
+        "staleness_cost": 0.5,
     },
 }
 _KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}

@@ -34,10 +34,10 @@ class DecoSgdConfig(ComponentConfig):
         window: steps from one choice to the next. Short ones follow a link that changes: one that falls to a twentieth
             makes all steps of a window long that was chosen before.
         least_ratio, most_ratio, most_staleness: bounds of what is chosen.
-        ratio_cost: steps that are needed are taken to grow with it, see ``steps_needed``. At 0.005 a ratio of 1 % needs
-            half as many steps more, as top-k did on fashion-mnist (docs/algorithms/accuracy.md), and 0.1 % six times as
-            many.
-        staleness_cost: share of steps that each step of staleness is taken to cost. A guess; both may be tuned.
+        ratio_cost: steps that are needed are taken to grow with it, see ``steps_needed``. At 0.002 a ratio of 1 % needs a
+            fifth more, and 0.1 % three times as many.
+        staleness_cost: share of steps that each step of staleness is taken to cost: two steps late, twice as many.
+            What both were taken from is told in docs/algorithms/deco-sgd.md; they may be tuned.
     """
 
     ratio: float | Literal["auto"] = "auto"
@@ -46,8 +46,8 @@ class DecoSgdConfig(ComponentConfig):
     least_ratio: float = Field(0.001, gt=0.0, le=1.0)
     most_ratio: float = Field(0.25, gt=0.0, le=1.0)
     most_staleness: int = Field(4, ge=0, le=MOST_STALENESS)
-    ratio_cost: float = Field(0.005, ge=0.0)
-    staleness_cost: float = Field(0.05, ge=0.0)
+    ratio_cost: float = Field(0.002, ge=0.0)
+    staleness_cost: float = Field(0.5, ge=0.0)
 
     @model_validator(mode="after")
     def _bounds_leave_a_choice(self) -> DecoSgdConfig:
