@@ -16,13 +16,16 @@ TUNING_SEED = 1000
 SEEDS = (0, 1, 2, 3, 4)
 ADAM_ARMS = ("qadam", "one-bit-adam", "des-loc")
 MUON_ARMS = ("muloco", "muloco-int2")
+SIGNED_ARMS = ("demo",)  # steps of one size, as Adam's nearly are
 # Inside the codec; or, as in the papers, none: residuals come late.
-NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd")
+NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd", "cocktail-sgd", *SIGNED_ARMS)
 
 
 def grid_of(arm: str) -> tuple[float, ...]:
-    """Learning rates that are tried: the same for all methods of one optimizer."""
-    return Adam.rates if is_adam(arm) else Muon.rates if arm in MUON_ARMS else Sgd.rates
+    """Learning rates that are tried: the same for all methods of one optimizer, and for all of one size of steps."""
+    if is_adam(arm) or arm in SIGNED_ARMS:
+        return Adam.rates
+    return Muon.rates if arm in MUON_ARMS else Sgd.rates
 
 
 def best_lr(arm: str, cost: Callable[[float], Any]) -> float:

@@ -50,7 +50,8 @@ def tiny(
     """A cell of some steps, in which rounds come often and warm-ups are short. The target is never met."""
     samples = steps * batch * nodes
     known = ALGORITHMS.load(PRESETS[preset].algorithm).optimizers
-    optimizer = f"{{{known[0]}: {{lr: 0.001}}}}" if known else "{sgd: {lr: 0.05}}"
+    own = next((name for name in known if name != "sgd"), None)
+    optimizer = f"{{{own}: {{lr: 0.001}}}}" if own else "{sgd: {lr: 0.05}}"
     text = TINY.format(
         nodes=nodes,
         preset=preset,

@@ -143,6 +143,12 @@ ALGORITHMS = Registry(
             "train without waiting; a thread averages the weights now and then",
         ),
         ("qadam", "qadam:QAdam", "Adam with a frozen variance and a compressed momentum"),
+        ("demo", "demo:Demo", "a step of one size by the sign of the mean of what each node's momentum lets go"),
+        (
+            "deco-sgd",
+            "deco_sgd:DecoSgd",
+            "the largest entries some steps late: how many and how late follows from what the link does",
+        ),
         (
             "hivemind",
             "hivemind_average:HivemindAverage",
@@ -195,6 +201,12 @@ COMPRESSIONS = Registry(
             "random_k:RandomK",
             "entries at random places, the same on all nodes: no indices, and a ring adds them up",
         ),
+        (
+            "random-subset",
+            "random_subset:RandomSubset",
+            "entries at random places, the same on all nodes, for another codec to choose from",
+        ),
+        ("dct-top-k", "dct_top_k:DctTopK", "the largest frequencies of each block of a matrix, as DeMo"),
         ("dgc", "dgc:Dgc", "deep gradient compression: the largest entries of a momentum kept by each node"),
         ("powersgd", "powersgd:PowerSgd", "PowerSGD: matrices of low rank, averaged by factors"),
     ],

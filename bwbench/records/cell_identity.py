@@ -105,6 +105,18 @@ DEFAULTS: dict[str, dict[str, object]] = {
     },
     "weight_average ema": {"horizon": None, "counts": "averaged"},
     "weight_average tail": {"share": 0.2, "over": None, "counts": "averaged"},
+    "compression random-subset": {"ratio": 0.1, "error_feedback": True},
+    "compression dct-top-k": {"k": 32, "block": 64, "error_feedback": True},
+    "algorithm deco-sgd": {
+        "ratio": "auto",
+        "staleness": "auto",
+        "window": 5,
+        "least_ratio": 0.001,
+        "most_ratio": 0.25,
+        "most_staleness": 4,
+        "ratio_cost": 0.002,
+        "staleness_cost": 0.5,
+    },
 }
 _KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode  # made once: it is slow

@@ -18,6 +18,7 @@ OPTIONS = {
     "streaming-diloco": {"period": 4, "overlap": 2, "fragments": 2},
     "sparta": {"period": 1, "overlap": 0, "ratio": 0.5},
     "des-loc": {"period": 2},
+    "deco-sgd": {"ratio": 1.0, "staleness": 2},  # nothing to choose, and a size that no gradient decides
 }
 TIMED = {"async"}  # how often they exchange depends on the clock, and so do their results
 

@@ -102,6 +102,26 @@ class LedgerParts(Record):
     other_s: Number = 0.0
 
 
+class Chosen(Record):
+    """What a method that adapts to its link has chosen in a step, the same on all ranks, and why.
+
+    Attributes:
+        ratio: share of the entries that are sent; staleness: steps from computing a gradient to stepping with it.
+        rate_bps, latency_s, compute_s: measured in the window before, of the slowest rank: how fast exchanges went in
+            payload that a rank sends, what one of next to nothing takes, and computing of a step.
+        step_s: what a step is predicted to take.
+        why: the same in words.
+    """
+
+    ratio: Number
+    staleness: Whole
+    rate_bps: Number
+    latency_s: Number
+    compute_s: Number
+    step_s: Number
+    why: Text
+
+
 class Step(_Event):
     """One optimizer step.
 
@@ -112,6 +132,7 @@ class Step(_Event):
         loss: training loss of the rank's batch; lr: learning rate.
         payload_bytes: sent by this rank in this step.
         duration_s: of the step.
+        chosen: in steps in which something was; absent in all others.
     """
 
     event: Literal["step"] = "step"
@@ -125,6 +146,7 @@ class Step(_Event):
     payload_bytes: Whole | None = None
     duration_s: Number
     ledger: LedgerParts | None = None
+    chosen: Chosen | None = None
 
 
 class Evaluation(_Event):

@@ -310,8 +310,8 @@ def test_every_method_runs_in_one_process(algorithm: str) -> None:
         model = small_model()
         known = ALGORITHMS.load(PRESETS[algorithm].algorithm).optimizers
         own = Muon(model.parameters()) if "muon" in known else torch.optim.Adam(model.parameters())
-        optimizer = own if known else sgd(model)
-        if "dgc" in algorithm or algorithm in ("ef-signsgd", "random-k"):  # go with no momentum
+        optimizer = own if known and "sgd" not in known else sgd(model)
+        if "dgc" in algorithm or algorithm in ("ef-signsgd", "random-k", "cocktail-sgd", "demo"):  # go with no momentum
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         before = values(model)
         with distribute(model, optimizer, algorithm) as handle:

@@ -22,8 +22,8 @@ SHORT = {"period": 3, "overlap": 0, "warmup": 2, "fragments": 2}
 OVERLAPPED = {"overlapped-local-sgd": 2, "streaming-diloco": 1}
 # Results that depend on when a thread gets its turn; torch's DDP, which orders its sums anew after its first step; and
 # what one process does alone.
-NOT_REPEATABLE = ("async", "single", "torch")
-WITHOUT_MOMENTUM = ("dgc", "dgc-int4", "ef-signsgd", "random-k")
+NOT_REPEATABLE = ("async", "single", "torch", "deco-sgd")
+WITHOUT_MOMENTUM = ("dgc", "dgc-int4", "ef-signsgd", "random-k", "cocktail-sgd", "demo")
 METHODS = [name for name, preset in PRESETS.items() if not {*NOT_REPEATABLE} & {preset.algorithm, preset.collective}]
 # One method of each algorithm: what is kept for the first step is no matter of collectives and codecs.
 FIRST = list({PRESETS[name].algorithm: name for name in reversed(METHODS)}.values())

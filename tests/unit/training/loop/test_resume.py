@@ -40,7 +40,7 @@ EVENTS_THAT_COUNT = ("step", "samples", "loss", "lr", "payload_bytes")
 SHORT = {"period": 7, "overlap": 0, "warmup": 11, "fragments": 2, "warmup_steps": 11, "interval": 4}
 OVERLAPPED = {"overlapped-local-sgd": 3, "streaming-diloco": 2}
 # Its results depend on when a thread gets its turn; those that torch exchanges need processes of their own.
-NOT_HERE = ("async", "single", "torch", "hivemind")
+NOT_HERE = ("async", "single", "torch", "hivemind", "deco-sgd")
 METHODS = [name for name, preset in PRESETS.items() if not {*NOT_HERE} & {preset.algorithm, preset.collective}]
 
 
@@ -48,7 +48,7 @@ def config_of(name: str, **changes: Any) -> CellConfig:
     algorithm = ALGORITHMS.load(PRESETS[name].algorithm)
     short = {**SHORT, "overlap": OVERLAPPED.get(name, 0)}
     known = {field.alias or key for key, field in algorithm.Config.model_fields.items()}
-    sgd = {"lr": 0.05} if name in ("dgc", "dgc-int4") else {"lr": 0.05, "momentum": 0.9}  # its own momentum
+    sgd = {"lr": 0.05} if name in ("dgc", "dgc-int4", "demo") else {"lr": 0.05, "momentum": 0.9}  # its own momentum
     raw = {
         "nodes": NUM_RANKS,
         "link": "unshaped",

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "benchmarks"))
 from training_parts.pool import Pool
 from virtual_nodes_parts.both_ways import by_virtual_nodes, by_workers, tiny, virtual_presets
 
-TIME_ALONE = {"single", "async", "overlapped-local-sgd"}  # one node; and two that learn by what time things take
+# One node; and three that learn by what time things take.
+TIME_ALONE = {"single", "async", "overlapped-local-sgd", "deco-sgd"}
 
 
 @pytest.fixture(scope="module")
