@@ -87,12 +87,14 @@ class DecoSgd(AbstractAlgorithm):
         """
         top_k = self.top_k(make_codec(), self.options.first.ratio)
         traffic = collective.traffic(num_nodes, top_k.payloads(sum(map(math.prod, parameter_shapes))))
-        told = (num_nodes - 1) * TELL_BYTES / self.options.window if self.options.adapts else 0.0
+        tellings = (num_nodes - 1) / self.options.window if self.options.adapts else 0.0  # of each rank
+        told = TELL_BYTES * tellings
         return replace(
             traffic,
             payload_bytes_per_rank=tuple(size + told for size in traffic.payload_bytes_per_rank),
             received_bytes_per_rank=tuple(size + told for size in traffic.received_bytes_per_rank),
             in_background=self.options.latest > 0,
+            messages=traffic.messages + num_nodes * tellings,
         )
 
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
