@@ -34,8 +34,8 @@ class DecoSgdConfig(ComponentConfig):
         window: steps from one choice to the next. Short ones follow a link that changes: one that falls to a twentieth
             makes all steps of a window long that was chosen before.
         least_ratio, most_ratio, most_staleness: bounds of what is chosen.
-        ratio_cost: steps that are needed are taken to grow with it, see ``steps_needed``. At 0.002 a ratio of 1 % needs a
-            fifth more, and 0.1 % three times as many.
+        ratio_cost: steps that are needed are taken to grow with it, see ``steps_needed``. At 0.002 a ratio of 1 % needs
+            a fifth more, and 0.1 % three times as many.
         staleness_cost: share of steps that each step of staleness is taken to cost: two steps late, twice as many.
             What both were taken from is told in docs/algorithms/deco-sgd.md; they may be tuned.
     """

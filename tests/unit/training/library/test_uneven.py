@@ -104,9 +104,7 @@ def test_the_mean_is_over_all_ranks_or_over_those_with_data(
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
 @pytest.mark.parametrize(
-    "method",
-    [TOP_K, QADAM, DELAYED, {"algorithm": "no-communication"}],
-    ids=["top-k", "qadam", "delayed", "none"],
+    "method", [TOP_K, QADAM, DELAYED, {"algorithm": "no-communication"}], ids=["top-k", "qadam", "delayed", "none"]
 )
 def test_replicas_stay_equal_with_every_method_that_averages_gradients(method: dict[str, Any], num_ranks: int) -> None:
     found = together(num_ranks, lambda rank: train(rank, method, BATCHES[num_ranks]))
