@@ -50,14 +50,13 @@ def test_the_defaults_are_those_of_its_authors() -> None:
 def test_the_outer_step_is_that_of_the_paper() -> None:
     """u <- mu u + eta d; x <- x_ref - mu u - eta d."""
     values = torch.randn(50, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
-    bucket = SharedBucket(0, values, NoCompression(), Muloco().outer_step)
+    bucket = SharedBucket(0, values, NoCompression(), Muloco().outer_step, SharedBucket.adopt)
     reference, u = values.double().clone(), torch.zeros(50, dtype=torch.float64)
     for step in range(8):
         values.add_(torch.randn(50, generator=torch.Generator().manual_seed(1 + step)))
         change = reference - values.double()
         bucket.leave()
         bucket.arrive()
-        bucket.adopt()
         u = 0.6 * u + 0.7 * change
         reference = reference - 0.6 * u - 0.7 * change
         torch.testing.assert_close(values.double(), reference, rtol=1e-5, atol=1e-5)
