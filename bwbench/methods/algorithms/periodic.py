@@ -18,6 +18,7 @@ from bwbench.methods.algorithms.buckets import Communicator, ParameterBuffers, R
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import torch
+from bwbench.methods.devices import device_of
 from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
@@ -147,7 +148,8 @@ class RunningPeriodic(RunningLocally):
         self._rounds = context.rounds(number)
         self._schedule = method.rounds(len(self._parts))
         self._under_way: list[_UnderWay | None] = [None] * len(self._parts)
-        self._communicator = Communicator(context.collective.meter, threads_for(context.collective, number))
+        num_threads = threads_for(context.collective, number)
+        self._communicator = Communicator(context.collective.meter, num_threads, device_of(flat))
 
     def after_update(self) -> ExchangeReport | None:
         """Apply the rounds that are due, begin those whose turn it is; without overlap wait for them at once."""
