@@ -106,7 +106,7 @@ class CudaDevice(Device):
 
     def mark(self) -> Mark:
         """An event of the stream that this thread computes on."""
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.index))
         return _CudaMark(event)
 
@@ -115,7 +115,7 @@ class CudaDevice(Device):
         """On the stream of this thread. Memory that is made inside belongs to that stream."""
         stream = getattr(self._own, "stream", None)
         if stream is None:
-            stream = self._own.stream = torch.cuda.Stream(self.index, priority=_FIRST)
+            stream = self._own.stream = torch.cuda.Stream(self.index, priority=_FIRST)  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
             mark.wait()
             try:
@@ -125,12 +125,12 @@ class CudaDevice(Device):
 
     def finish(self) -> None:
         """Sleeps meanwhile: threads that spin would take the processors from those that encode and send."""
-        event = torch.cuda.Event(blocking=True)
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.index))
         event.synchronize()
 
 
-_HOST = Device()
+HOST = Device()
 _cuda = cache(CudaDevice)
 _other = cache(_Accelerator)
 _stand_ins: list[Callable[[torch.Tensor], Device | None]] = []
@@ -143,7 +143,7 @@ def device_of(tensor: torch.Tensor) -> Device:
             return device
     kind = tensor.device.type
     if kind == "cpu":
-        return _HOST
+        return HOST
     if kind == "cuda":
         return _cuda(torch.cuda.current_device() if tensor.device.index is None else tensor.device.index)
     return _other(kind)

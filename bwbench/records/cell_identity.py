@@ -41,7 +41,7 @@ _TRACE = {
 }
 DEFAULTS: dict[str, dict[str, object]] = {
     "": {"targets": [], "dilation": 1.0},
-    "compute": {"overrides": {}},
+    "compute": {"overrides": {}, "device": "cpu"},
     "evaluate": {"test": "arrivals"},
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),

@@ -252,7 +252,7 @@ class BucketExchange(AbstractRunning):
     def begin_step(self) -> None:
         """Zeros in all buckets, nothing launched."""
         self.buffers.clear()
-        self._looks = {}
+        self._looks.clear()
         self._missing = [len(bucket) for bucket in self.buffers.buckets]
         self._num_launched = 0
 

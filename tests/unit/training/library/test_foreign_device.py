@@ -1,4 +1,4 @@
-"""Every method with its model on a device: a stand-in that refuses what a GPU would, and the same bits as on the host."""
+"""Every method with its model on a device: a stand-in that refuses what a GPU would; the bits are the host's."""
 
 from __future__ import annotations
 
