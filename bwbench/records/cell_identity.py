@@ -42,7 +42,7 @@ _TRACE = {
 _OF_DECAY = dict.fromkeys(("decay", "decay_to", "decay_over"))
 DEFAULTS: dict[str, dict[str, object]] = {
     "": {"targets": [], "dilation": 1.0, "weight_average": {"name": "none"}},
-    "compute": {"overrides": {}},
+    "compute": {"overrides": {}, "device": "cpu"},
     "evaluate": {"test": "arrivals"},
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),

@@ -19,6 +19,7 @@ from bwbench.methods.algorithms.buckets import Communicator, ParameterBuffers, R
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import torch
+from bwbench.methods.devices import device_of
 from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
@@ -167,7 +168,9 @@ class RunningPeriodic(RunningLocally):
         self._rounds = context.rounds(len(self.buckets))
         self._schedule = method.rounds(len(self._parts))
         self._under_way: list[_UnderWay | None] = [None] * len(self._parts)
-        self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(self.buckets)))
+        num_threads = threads_for(context.collective, len(self.buckets))
+        device = device_of(self._parameters[0])
+        self._communicator = Communicator(context.collective.meter, num_threads, device)
 
     def after_update(self) -> ExchangeReport | None:
         """Apply the rounds that are due, begin those whose turn it is; without overlap wait for them at once."""

@@ -35,6 +35,8 @@ class Start(_Event):
         threads: of the worker; tcp: TCP's settings in its namespace.
         overlap_estimated: computing and waiting are told apart by an estimate (torch's own DDP).
         plain_backward_s: backward pass without communication, which that estimate rests on.
+        device: name of the GPU that this rank computes on; None for the processor.
+        backend: there, of torch's own exchange: ``gloo`` or ``nccl``; None for our collectives, which use gloo.
     """
 
     event: Literal["start"] = "start"
@@ -56,6 +58,8 @@ class Start(_Event):
     overlap_estimated: Flag = False
     plain_backward_s: Number | None = None
     dilation: Number | None = None
+    device: Text | None = None
+    backend: Text | None = None
     tcp: dict[Text, Text] = {}
 
 

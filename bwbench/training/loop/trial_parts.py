@@ -23,6 +23,7 @@ from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
 from bwbench.training.datasets.dataset import Splits, data_folder
 from bwbench.training.loop.clock import TrainingClock
+from bwbench.training.loop.compute_device import device_for, device_name
 from bwbench.training.loop.feed import BatchFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
 from bwbench.training.loop.process_groups import Groups
@@ -60,6 +61,17 @@ class Trial:
         """Trained values of the model."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
+    @property
+    def _backend(self) -> str | None:
+        """Of torch's own exchange on a GPU."""
+        place, group = next(self.model.parameters()), self.groups.data
+        if place.device.type == "cpu" or group is None or self.config.collective.name != "torch":
+            return None
+        try:
+            return str(group._get_backend(place.device).name())
+        except RuntimeError:  # virtual nodes have no other
+            return None
+
     def facts(self, plain_backward_s: float) -> Start:
         """What the record begins with, but for the moment; once warmed up.
 
@@ -82,6 +94,8 @@ class Trial:
             overlap_estimated=self.method.overlap_estimated,
             plain_backward_s=plain_backward_s,
             dilation=self.config.dilation if self.config.dilation != 1.0 else None,
+            device=device_name(next(self.model.parameters())),
+            backend=self._backend,
             tcp=tcp_settings(),
         )
 
@@ -96,16 +110,18 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
     """
     torch.set_num_threads(config.compute.threads)
     rank = groups.control.rank
+    device = device_for(config, rank)
     dataset = config.dataset.source.build(registry.DATASETS)
     splits = dataset.load(data_folder()) if splits is None else splits
     partition = config.dataset.partition.build(registry.PARTITIONS)
 
     def make_feed() -> BatchFeed:
-        return BatchFeed(splits.train, partition, config.nodes, rank, config.batch_size, config.seed)
+        return BatchFeed(splits.train, partition, config.nodes, rank, config.batch_size, config.seed, place)
 
-    make_feed()  # raises now where a batch is larger than a node's share
     seed_everything(config.seed)  # the same initial replica everywhere
-    model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec())
+    model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec()).to(device)
+    place = next(model.parameters()).detach()[:0] if device.type != "cpu" else None
+    make_feed()  # raises now where a batch is larger than a node's share
     seed_everything(config.seed, 1 + rank)  # dropout and the like: another stream on each rank
     average: AbstractWeightAverage = config.weight_average.build(registry.WEIGHT_AVERAGES)
     averaged = AveragedWeights(model, average) if average.counts is not None else None  # before its memory is moved
@@ -144,8 +160,8 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         averaged=averaged,
         make_feed=make_feed,
         num_train=len(splits.train),
-        validation=TensorSamples(splits.validation),
-        test=TensorSamples(splits.test),
+        validation=TensorSamples(splits.validation, place),
+        test=TensorSamples(splits.test, place),
         metrics=dataset.metrics,
     )
 
