@@ -24,7 +24,7 @@ from bwbench.methods.algorithms.deco_choice import (
     rate_bps,
     slowest,
 )
-from bwbench.methods.buffers import on_host
+from bwbench.methods.buffers import moved_like, on_host
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.scatter_gather import AllGather
 from bwbench.methods.collectives.telling import tell_all
@@ -33,6 +33,7 @@ from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.compression.error_feedback import PLAIN, ErrorFeedback
 from bwbench.methods.compression.sparse import TopK, TopKConfig, entries_at, most_index_bytes
 from bwbench.methods.deferred import torch
+from bwbench.methods.devices import device_of
 from bwbench.methods.memory import State, part
 from bwbench.methods.phases import Phase
 from bwbench.methods.traffic import Traffic
@@ -175,7 +176,7 @@ class RunningDecoSgd(RunningLocally):
         self._room_bytes = room_bytes(self._top_k, self._flat.numel(), options.ratios)
         # A thread for each exchange that may be under way, and one that tells.
         num_threads = 0 if context.collective.takes_turns else options.latest + 2
-        self._communicator = Communicator(context.collective.meter, num_threads)
+        self._communicator = Communicator(context.collective.meter, num_threads, device_of(self._flat))
         self._flights: list[Flight] = []
         self._flown: list[Flown] = []  # since the last window; threads append
         self._computed_s: list[float] = []  # in the same steps, waiting left out
@@ -283,7 +284,7 @@ class RunningDecoSgd(RunningLocally):
         self._flights = [flight for flight in self._flights if flight not in due]
         self._flat.zero_()
         for flight in due:
-            self._flat.add_(flight.mean.to(self._flat.device))
+            self._flat.add_(moved_like(flight.mean, self._flat))
         chosen = None if told is None else self._choose(told)
         if self._measures and step % self._options.window == 0:
             self._begin_telling(step)

@@ -10,7 +10,7 @@ from pydantic import Field
 from bwbench.methods.algorithms.algorithm import Context
 from bwbench.methods.algorithms.decentralized import weight_codec_refusal
 from bwbench.methods.algorithms.periodic import AbstractBucket, AbstractPeriodic, PeriodicConfig
-from bwbench.methods.buffers import tensor_of
+from bwbench.methods.buffers import moved_like, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, Shape
 from bwbench.methods.compression.random_k import places
 from bwbench.methods.compression.sparse import entries_at
@@ -81,7 +81,7 @@ class MaskedBucket(AbstractBucket):
     def leave(self) -> None:
         """Draw places, and take what is there."""
         drawn = places(self.number, self._round, self._values.numel(), self.message.numel())
-        self._where = tensor_of(drawn).to(self._values.device)
+        self._where = moved_like(tensor_of(drawn), self._values)
         self._round += 1
         torch.index_select(self._values, 0, self._where, out=self.message)
         self._left.copy_(self.message)

@@ -9,6 +9,7 @@ from bwbench import distribute
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.methods.buffers import FiniteSoon, array_of, bytes_of, give_back, moved_like, moved_to_host, on_host
+from bwbench.training.loop.muon import Muon
 from tests.foreign_device import foreign, is_foreign, move, moved, stand_in
 from tests.unit.training.library.test_resume import OVERLAPPED, WITHOUT_MOMENTUM, spelling
 from tests.unit.training.library.together import batch, loss_of, small_model, together, values
@@ -26,7 +27,7 @@ BY_TIME = ("async",)  # when a thread gets its turn decides the bits
 def optimizer_for(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
     known = ALGORITHMS.load(PRESETS[name].algorithm).optimizers
     if known and "sgd" not in known:
-        return torch.optim.Adam(model.parameters(), lr=0.01)
+        return (Muon if "muon" in known else torch.optim.Adam)(model.parameters(), lr=0.01)
     return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if name in WITHOUT_MOMENTUM else 0.9)
 
 
