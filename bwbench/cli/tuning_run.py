@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError
-from bwbench.cli.needed_data import check_data, data_problems
+from bwbench.cli.needed_here import check_needed, data_problems, device_problems
 from bwbench.cli.options import TuneOptions, retried
 from bwbench.cli.output import new_table, print_json, seconds, stderr, stdout
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
@@ -96,7 +96,7 @@ def tune_rates(file: Path, options: TuneOptions) -> int:
 
 def _search(tuning: _Tuning, *, as_json: bool) -> int:
     experiment, path, searches = tuning.experiment, tuning.table, tuning.searches
-    check_data(search.cell(Training(search.grid[0])) for search in searches)
+    check_needed(search.cell(Training(search.grid[0])) for search in searches)
     found_for: dict[str, TunedEntry] = {}  # by the configuration of a search's trainings
 
     def ended(search: Search, found: SearchProgress) -> None:
@@ -222,7 +222,8 @@ def _print_plan(tuning: _Tuning, *, as_json: bool) -> None:
     stdout().print(table)
     text = f"{len(rows)} searches, {count} trainings to run, each to the limit: {seconds(all_s)}"
     stderr().print(f"{text}; at most {seconds(most_s)}, if grids grow as far as they may")
-    for problem in data_problems(search.cell(Training(search.grid[0])) for search in tuning.searches):
+    cells = [search.cell(Training(search.grid[0])) for search in tuning.searches]
+    for problem in (*device_problems(cells), *data_problems(cells)):
         stderr().print(f"note: not ready to run here: {problem}")
 
 

@@ -5,7 +5,6 @@ Each key by itself has been checked before.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -390,23 +389,10 @@ def _check_virtual(config: CellConfig) -> Iterator[Finding]:
         yield Finding(where, f"{what}, which this method cannot have: {reason}; exclude it, or leave 'virtual' out")
 
 
-# Of NVIDIA's driver, of it below Windows, and of AMD's: whoever has none of them has no GPU that torch calls cuda.
-GPU_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
-
-
 def _check_device(config: CellConfig) -> Iterator[Finding]:
-    """Without torch: whether it can use the GPU, the workers find."""
-    if config.compute.device == "cpu":
-        return
-    where = ("compute", "device")
-    if config.launcher == "local" and not any(os.path.exists(file) for file in GPU_FILES):
-        yield Finding(
-            where,
-            "compute.device: cuda needs a GPU, and this machine has no driver of one (no /dev/nvidiactl); write "
-            "'device: cpu', or plan it where the GPU is",
-        )
-    if config.dilation != 1.0:
-        yield Finding(where, "compute.device: a GPU computes as fast as it does in slow motion; leave dilation out")
+    if config.compute.device != "cpu" and config.dilation != 1.0:
+        text = "compute.device: a GPU computes as fast as it does in slow motion; leave dilation out"
+        yield Finding(("compute", "device"), text)
 
 
 def _check_dilation(config: CellConfig) -> Iterator[Finding]:
