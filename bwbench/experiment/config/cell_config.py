@@ -43,6 +43,7 @@ LEFT_OUT = {
     "collective": "auto",
     "compression": "none",
     "optimizer": "sgd",
+    "weight_average": "none",
 }
 PARTITION_LEFT_OUT = "iid-reshuffled"
 TEST_LEFT_OUT: Literal["arrivals"] = "arrivals"
@@ -261,6 +262,7 @@ class CellConfig(_Section):
         batch_size: samples of one node in one micro-step.
         accumulate: micro-steps of one optimizer step.
         compression: chain of codecs, applied left to right; one element ``none`` sends values as they are.
+        weight_average: what of a replica's past is evaluated beside it; ``none`` is not written out.
         target: the one that tables show by themselves; of several ``hardest``.
         targets: all of them where there are several, from easy to hard; else empty, and not written out.
         stop: ``target`` ends at the first evaluation that meets all targets, ``limit`` goes on to the limit.
@@ -284,6 +286,7 @@ class CellConfig(_Section):
     collective: Annotated[Component, ComponentOf(registry.COLLECTIVES)]
     compression: Chain
     optimizer: Annotated[Component, ComponentOf(registry.OPTIMIZERS)]
+    weight_average: Annotated[Component, ComponentOf(registry.WEIGHT_AVERAGES)] = Component("none")
     compute: ComputeConfig = ComputeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     target: TargetConfig | None = None
@@ -307,6 +310,8 @@ class CellConfig(_Section):
             del content["dilation"]
         if not content.get("targets"):
             content.pop("targets", None)
+        if self.weight_average.name == LEFT_OUT["weight_average"]:
+            content.pop("weight_average", None)
         if isinstance(evaluate := content.get("evaluate"), dict) and evaluate.get("test") == TEST_LEFT_OUT:
             content["evaluate"] = {key: value for key, value in evaluate.items() if key != "test"}
         if isinstance(compute := content.get("compute"), dict) and not compute.get("overrides"):

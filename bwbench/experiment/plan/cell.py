@@ -18,7 +18,7 @@ from bwbench.base.registry import load_plugin
 from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.experiment import Experiment, Point
 from bwbench.experiment.config.matrix import Key
-from bwbench.experiment.config.method_names import arm_name, standing_of
+from bwbench.experiment.config.method_names import arm_name, arm_names, standing_of
 from bwbench.methods.roles import REFERENCE, Role, Topology, replicas_equal_by_name, topology_by_name
 from bwbench.network.link.link import as_recorded
 from bwbench.records import SCHEMA
@@ -188,7 +188,7 @@ def build_plan(experiment: Experiment, repeats: Mapping[str, int] | None = None)
         repeats: of the points whose first cell has these ids, where they are more than the experiment's.
     """
     cells: dict[str, Cell] = {}
-    arms = [arm_name(point.config) for point in experiment.points]
+    arms = arm_names([point.config for point in experiment.points])
     wanted = [(repeats or {}).get(identity(point.config), experiment.repeats) for point in experiment.points]
     pilot = None if experiment.until is None else experiment.repeats
     for repeat in range(max(wanted)):
@@ -199,14 +199,14 @@ def build_plan(experiment: Experiment, repeats: Mapping[str, int] | None = None)
             config = point.config if repeat == 0 else point.config.model_copy(update={"seed": seed})
             cell_id = identity(config)
             if cell_id not in cells:
-                name = slug(point, arm, experiment.varying, seed)
+                name = slug(point, arm_name(point.config), experiment.varying, seed)
                 cells[cell_id] = Cell(cell_id, name, experiment.name, arm, repeat, config, pilot)
     return Plan(experiment, tuple(cells.values()), sum(wanted) - len(cells))
 
 
-def slug(point: Point, arm: str, varying: Sequence[Key], seed: int) -> str:
+def slug(point: Point, method: str, varying: Sequence[Key], seed: int) -> str:
     """``ring-fp16-10Mbit-s0``: the method, the values of the axes that vary, the seed; safe in a file name."""
-    parts = [arm]
+    parts = [method]
     values, has_no_link = dict(point.values), standing_of(point.config).role == REFERENCE
     for key in varying:  # the arm's name says the method
         if key[0] in (*METHOD_KEYS, "seed") or (key[0] == "link" and has_no_link):

@@ -153,11 +153,10 @@ class RunningDecentralized(RunningOnWeights):
     def agreement_step(self, step: int) -> int | None:
         """A later step in which weights are exchanged: those of ``step`` itself may have left before the request.
 
-        Where the mean is not over all ranks a request needs more exchanges. N are enough among N ranks on a ring, where
-        it moves on by one rank, and for ``shift-one``, where half the ranks meet the other half within N/2.
+        Where the mean is not over all ranks a request needs more exchanges.
         """
-        exchanges = 1 if self._collective.exact else self._context.members.size
-        return (step // self._interval + exchanges) * self._interval
+        done = step // self._interval
+        return (done + self._collective.rounds_to_reach_all(done, self._context.members.size)) * self._interval
 
     def rehearse(self, plain_backward_s: float) -> None:
         """Exchange copies of the weights; the weights stay as they are."""

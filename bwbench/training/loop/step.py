@@ -148,9 +148,7 @@ class Stepper:
         self._control.begin_step(number, last_step)
         if stop is not None:
             self._control.publish_stop(stop, last_step)
-        lr = trial.schedule.lr_at(samples, trial.config.global_batch)
-        for group in trial.optimizer.param_groups:
-            group["lr"] = lr
+        lr = trial.schedule.set_rate(trial.optimizer, samples, trial.config.global_batch)
         method.begin_step()
         loss_sum = 0.0
         for micro_step in range(accumulate):
@@ -179,6 +177,10 @@ class Stepper:
         if (more := method.after_update()) is not None:
             ledger.exchange(more)
             report = report.plus(more)
+        if trial.averaged is not None:
+            ledger.lap("other_s")
+            trial.averaged.take_in(samples + trial.config.global_batch, trial.config.global_batch)
+            optimizer_s += ledger.lap("optimizer_s")
         self._pacer.observe(backward_s - report.hidden_s + optimizer_s)
         return StepResult(begin_mono_s, loss_sum / accumulate, lr, report, ledger)
 

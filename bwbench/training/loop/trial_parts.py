@@ -27,6 +27,7 @@ from bwbench.training.loop.feed import BatchFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
 from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.replica import seed_everything
+from bwbench.training.loop.weight_averages import AbstractWeightAverage, AveragedWeights
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Trial:
 
     Attributes:
         method: at work on the model.
+        averaged: of the model's weights; None where nothing is averaged.
         make_feed: a feed at the begin of the first epoch; a new one each time.
         metrics: names that evaluations report.
     """
@@ -46,6 +48,7 @@ class Trial:
     schedule: AbstractOptimizer
     optimizer: torch.optim.Optimizer
     method: AbstractRunning
+    averaged: AveragedWeights | None
     make_feed: Callable[[], BatchFeed]
     num_train: int
     validation: TensorSamples
@@ -104,6 +107,8 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
     seed_everything(config.seed)  # the same initial replica everywhere
     model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec())
     seed_everything(config.seed, 1 + rank)  # dropout and the like: another stream on each rank
+    average: AbstractWeightAverage = config.weight_average.build(registry.WEIGHT_AVERAGES)
+    averaged = AveragedWeights(model, average) if average.counts is not None else None  # before its memory is moved
     schedule: AbstractOptimizer = config.optimizer.build(registry.OPTIMIZERS)
     clock = TrainingClock(groups.control.sent_bytes)
     algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
@@ -113,7 +118,7 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         collective.connect(groups.data, link)
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
             pace(link, flows=0)
-    optimizer = schedule.build(model.parameters())
+    optimizer = schedule.build_for(model)
     method = algorithm.attach(
         Context(
             model=model,
@@ -136,6 +141,7 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         schedule=schedule,
         optimizer=optimizer,
         method=method,
+        averaged=averaged,
         make_feed=make_feed,
         num_train=len(splits.train),
         validation=TensorSamples(splits.validation),
