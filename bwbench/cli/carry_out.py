@@ -27,7 +27,7 @@ from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Notifier, SweepObserver, Tally, TimeLeft
 from bwbench.running.sweep.rounds import in_rounds
 from bwbench.running.sweep.scheduler import Scheduler
-from bwbench.running.sweep.this_machine import ThisMachine
+from bwbench.running.this_machine import ThisMachine
 
 if TYPE_CHECKING:
     from bwbench.running.cluster.ray_executor import RayCluster

@@ -42,6 +42,8 @@ class AbstractAlgorithm(abc.ABC):
         averages_partially: can use a collective that is not exact (gossip).
         preferred_collective: name of the collective that it is made for; ``collective: auto`` takes it where it fits.
         optimizers: names of the optimizers that it works with; empty for all.
+        rates: learning rates that a search begins with, three or more, rising, where its own rule makes those of the
+            optimizer the wrong ones; empty takes these.
         replicas_equal: when all ranks hold the same bits, with default options but for lengths of time and an exact
             collective: ``after every step``; ``after a round``, which is a step that is its own ``agreement_step``; or
             ``never``.
@@ -63,6 +65,7 @@ class AbstractAlgorithm(abc.ABC):
     averages_partially: ClassVar[bool] = False
     preferred_collective: ClassVar[str | None] = None
     optimizers: ClassVar[tuple[str, ...]] = ()
+    rates: ClassVar[tuple[float, ...]] = ()
     replicas_equal: ClassVar[Agreement] = "after every step"
     role: ClassVar[Role] = "method"
     mean_of: ClassVar[str | None] = None

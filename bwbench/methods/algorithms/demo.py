@@ -29,6 +29,7 @@ class Demo(AbstractAlgorithm):
     steps_alike = True
     tells_rate = True
     optimizers = ("sgd",)
+    rates = (0.000125, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008)  # a step has this size in every parameter
     preferred_collective = "all-gather"
 
     @classmethod
