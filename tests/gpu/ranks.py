@@ -22,20 +22,23 @@ from torch import nn
 from bwbench import distribute
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.method_names import PRESETS
+from bwbench.training.loop.muon import Muon
 
 STEPS = 20
 TIMEOUT_S = 30.0  # of a message: a rank that has failed is not waited for longer
 # What is rare by default happens within the steps; each where the algorithm has such an option.
 SHORT = {"period": 4, "overlap": 0, "warmup": 5, "warmup_steps": 5, "fragments": 2, "sync_interval": "50 ms"}
 OVERLAPPED = {"overlapped-local-sgd": "auto", "streaming-diloco": 2}
-WITHOUT_MOMENTUM = ("dgc", "dgc-int4", "ef-signsgd", "random-k")
+OWN = {"eager-diloco": {"outer_momentum": 0.0}}  # whose own late means do not bear a momentum in rounds this short
+RATES = {"demo": 0.001}  # its steps are as large as the rate in every entry
+WITHOUT_MOMENTUM = ("dgc", "dgc-int4", "ef-signsgd", "random-k", "demo", "cocktail-sgd")
 
 
 def spelling(name: str) -> Any:
     config = ALGORITHMS.load(PRESETS[name].algorithm).Config
     known = {field.alias or key for key, field in config.model_fields.items()}
     short = {**SHORT, "overlap": OVERLAPPED.get(name, 0)}
-    options = {key: value for key, value in short.items() if key in known}
+    options = {key: value for key, value in short.items() if key in known} | OWN.get(name, {})
     return {name: options} if options else name
 
 
@@ -60,9 +63,11 @@ def train(name: str, device: torch.device, rank: int) -> list[float]:
     model = model_on(device)
     known = ALGORITHMS.load(PRESETS[name].algorithm).optimizers
     optimizer: torch.optim.Optimizer = (
-        torch.optim.Adam(model.parameters(), lr=0.002)
+        (Muon if "muon" in known else torch.optim.Adam)(model.parameters(), lr=0.002)
         if known and "sgd" not in known
-        else torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if name in WITHOUT_MOMENTUM else 0.9)
+        else torch.optim.SGD(
+            model.parameters(), lr=RATES.get(name, 0.05), momentum=0.0 if name in WITHOUT_MOMENTUM else 0.9
+        )
     )
     losses = []
     with distribute(model, optimizer, spelling(name), timeout_s=TIMEOUT_S) as handle:
