@@ -79,11 +79,11 @@ class _Accelerator(Device):
 
 
 class _CudaMark(Mark):
-    def __init__(self, event: Any) -> None:
-        self.event = event
+    def __init__(self, event: Any, index: int) -> None:
+        self._event, self._index = event, index
 
     def wait(self) -> None:
-        torch.cuda.current_stream(self.event.device).wait_event(self.event)
+        torch.cuda.current_stream(self._index).wait_event(self._event)
 
 
 class CudaDevice(Device):
@@ -108,7 +108,7 @@ class CudaDevice(Device):
         """An event of the stream that this thread computes on."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.index))
-        return _CudaMark(event)
+        return _CudaMark(event, self.index)
 
     @contextmanager
     def beside(self, mark: Mark) -> Iterator[None]:

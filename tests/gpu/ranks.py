@@ -25,7 +25,7 @@ from bwbench.experiment.config.method_names import PRESETS
 from bwbench.training.loop.muon import Muon
 
 STEPS = 20
-TIMEOUT_S = 30.0  # of a message: a rank that has failed is not waited for longer
+TIMEOUT_S = 15.0  # of a message: a rank that has failed is not waited for longer
 # What is rare by default happens within the steps; each where the algorithm has such an option.
 SHORT = {"period": 4, "overlap": 0, "warmup": 5, "warmup_steps": 5, "fragments": 2, "sync_interval": "50 ms"}
 OVERLAPPED = {"overlapped-local-sgd": "auto", "streaming-diloco": 2}

@@ -42,8 +42,9 @@ def test_a_job_reads_what_was_told_before_it_and_not_earlier(communicator: Commu
 
 def test_a_job_does_not_wait_for_what_is_told_after_it(communicator: Communicator) -> None:
     values, found = flat(), []
-    communicator.submit(lambda: found.append(on_host(values)))  # makes its stream and its pinned memory
-    communicator.wait()
+    for _ in range(2):  # makes its stream and its pinned memory, which may wait for the GPU
+        communicator.submit(lambda: give_back(on_host(values), values))
+        communicator.wait()
     values.fill_(3.0)
     communicator.submit(lambda: found.append(on_host(values).clone()))
     torch.cuda._sleep(LONG_CYCLES)
