@@ -140,7 +140,7 @@ class Experiment:
 
     @property
     def points_to_tune(self) -> tuple[Point, ...]:
-        """Those whose rate comes from a table, beside which one that is written out stays; all where no point names one."""
+        """Those whose rate comes from a table; all where that of none does."""
         return tuple(point for point in self.points if point.names_table) or self.points
 
     @property
