@@ -250,7 +250,8 @@ def expand_preset(raw: JsonObject) -> Expanded:
     notes = []
     for key, own in zip(("collective", "compression"), preset.axes[1:], strict=True):
         name = _codec_names(content[key])
-        if own not in ("none", name):
+        # A preset that is called as its algorithm names that axis alone; the others may stand beside it.
+        if own not in ("none", name) and preset.name != preset.algorithm:
             notes.append(f"algorithm: {preset.name} stands for {meaning}; '{key}: {name}' beside it replaces {own!r}")
     return Expanded(content, preset.name, (), tuple(notes))
 

@@ -19,6 +19,7 @@ from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.experiment import Experiment, Point
 from bwbench.experiment.config.matrix import Key
 from bwbench.experiment.config.method_names import arm_name, arm_names, standing_of
+from bwbench.experiment.config.tuned import is_tuned, read_reference
 from bwbench.methods.roles import REFERENCE, Role, Topology, replicas_equal_by_name, topology_by_name
 from bwbench.network.link.link import as_recorded
 from bwbench.records import SCHEMA
@@ -211,7 +212,12 @@ def slug(point: Point, method: str, varying: Sequence[Key], seed: int) -> str:
     for key in varying:  # the arm's name says the method
         if key[0] in (*METHOD_KEYS, "seed") or (key[0] == "link" and has_no_link):
             continue
-        parts.append(_value(key, values[key], point.config))
+        value = values[key]
+        if key == ("optimizer",) and is_tuned(value):
+            reference, _ = read_reference(value)
+            value = reference.optimizer if reference is not None else None
+        if value is not None or key != ("optimizer",):  # where only a table is named, nothing is told apart by it
+            parts.append(_value(key, value, point.config))
     # Units are closed up (``10Mbit``), and nothing remains that a shell or a file system minds.
     short = (part.replace("/s", "").replace(" ", "").replace("=", "") for part in parts)
     text = "-".join(filter(None, (UNSAFE.sub("-", part).strip("-._") for part in short)))[:MAX_SLUG].rstrip("-._")

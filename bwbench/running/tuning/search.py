@@ -116,7 +116,7 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequenc
         ConfigError: a seed is one of the experiment's.
     """
     found: dict[str, list[CellConfig]] = {}
-    for point in experiment.points:
+    for point in experiment.points_to_tune:
         config = _trial_config(point.config, seed)
         key = canonical([kin_key(config), setting_of(config)["target"]])
         found.setdefault(key, []).append(config)
