@@ -393,6 +393,13 @@ def _check_device(config: CellConfig) -> Iterator[Finding]:
     if config.compute.device != "cpu" and config.dilation != 1.0:
         text = "compute.device: a GPU computes as fast as it does in slow motion; leave dilation out"
         yield Finding(("compute", "device"), text)
+    if config.compute.device == "cpu" or not config.compute.virtual:
+        return
+    if COLLECTIVES.load(config.collective.name).wraps_model:
+        text = (
+            "compute.device: torch's DDP averages in a thread of the GPU's, and virtual nodes take turns in their own"
+        )
+        yield Finding(("compute", "device"), f"{text}; write 'algorithm: ring', which computes the same mean")
 
 
 def _check_dilation(config: CellConfig) -> Iterator[Finding]:
