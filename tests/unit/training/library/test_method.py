@@ -110,6 +110,8 @@ def test_more_processes_than_an_emulated_network_has_nodes() -> None:
         ({"hierarchical": None}, 4),
         ({"name": "hierarchical"}, 4),
         ({"hierarchical": {"across": "scatter-gather"}}, 4),
+        ("sharded", 4),
+        ({"sharded": {"workers_per_host": 2}}, 2),
         ({"hierarchical": 2}, 2),
         ({"hierarchical": {"workers_per_host": 2}}, 2),
     ],
