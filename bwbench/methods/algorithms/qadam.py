@@ -160,8 +160,7 @@ class RunningQAdam(BucketExchange):
 
     def _average(self, bucket: int) -> None:
         collective = self._context.collective
-        if self._context.user_loop is None:
-            check_gradients(self._context, self.buffers, [bucket])
+        self._looked_at(bucket)
         if self._frozen_steps is None:
             collective.average(self.buffers.flat[bucket], self._plain, self._rounds[bucket])
             return

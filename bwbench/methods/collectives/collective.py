@@ -85,6 +85,17 @@ class AbstractCollective(abc.ABC):
     def reset(self) -> None:  # noqa: B027 (most remember nothing)
         """Forget what was learnt while warming up."""
 
+    def rounds_to_reach_all(self, first_round: int, num_members: int) -> int:
+        """Rounds after which every member has heard of all others, if through others; pure.
+
+        By default one where the average is exact, else as many as there are members: on a ring news move on by one
+        member in each.
+
+        Args:
+            first_round: number of the first of these rounds, from 0.
+        """
+        return 1 if self.exact else num_members
+
     def state_dict(self) -> State:
         """What is remembered from one round to the next; on every rank its own."""
         return {}
