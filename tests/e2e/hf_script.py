@@ -53,7 +53,9 @@ def of(model: nn.Module) -> str:
     return digest(enumerate(model.parameters())).hex()
 
 
-def trained(folder: Path, epochs: int, resume: str | None = None, accumulate: int = 1) -> dict[str, Any]:
+def trained(
+    folder: Path, epochs: int, resume: str | None = None, accumulate: int = 1, *, again: bool = False
+) -> dict[str, Any]:
     """By Transformers' Trainer; saves after every epoch."""
     from transformers import TrainingArguments
 
@@ -79,6 +81,9 @@ def trained(folder: Path, epochs: int, resume: str | None = None, accumulate: in
     net = Net()
     trainer = BwbenchTrainer(net, arguments, train_dataset=Samples(), eval_dataset=Samples(), algorithm=METHOD)
     result = trainer.train(resume_from_checkpoint=resume)
+    if again:
+        trainer.args.num_train_epochs *= 2
+        result = trainer.train()
     assert trainer.accelerator.handle is None
     return {
         "rank": arguments.process_index,
@@ -133,6 +138,6 @@ elif CASE == "resume":
     report["resumed"] = again["replica"]
 elif CASE == "accumulate":
     report = trained(FOLDER / "whole", 1, accumulate=4)
-elif CASE == "again":
-    report = trained(FOLDER / "whole", 1)
+elif CASE == "again":  # the Trainer keeps its optimizer, and with it what Accelerate has made of it
+    report = trained(FOLDER / "whole", 1, again=True)
 print("\n" + json.dumps(report), flush=True)

@@ -20,9 +20,10 @@ LIMIT_S = 170.0
 METHODS = [("threshold", True), ({"local-sgd": {"period": 5}}, False)]
 
 
-def run(method: Any, folder: Path, case: str, **environment: str) -> list[dict[str, Any]]:
-    """What the two ranks report, by rank."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def run(method: Any, folder: Path, case: str, *, ranks: int = 2, **environment: str) -> list[dict[str, Any]]:
+    """What the ranks report, by rank; one starts without torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    command = command if ranks > 1 else [sys.executable]
     done = subprocess.run(
         [*command, str(SCRIPT), json.dumps(method), str(folder), case],
         capture_output=True,
@@ -47,6 +48,11 @@ def test_the_trainer_evaluates_deals_data_out_and_resumes_bit_exactly(method: An
     assert (reports[0]["replica"] == reports[1]["replica"]) == equal
 
 
+def test_the_trainer_trains_again_together(tmp_path: Path) -> None:
+    reports = run("ring", tmp_path, "again")
+    assert reports[0]["replica"] == reports[1]["replica"]
+
+
 def test_the_trainer_accumulates(tmp_path: Path) -> None:
     reports = run("ring", tmp_path, "accumulate")
     assert [report["steps"] for report in reports] == [2, 2]  # four batches, and the two that are left
@@ -61,6 +67,13 @@ def test_a_loop_around_accelerate_saves_and_goes_on_bit_exactly(method: Any, equ
         assert report["resumed"] == report["whole"]
     assert (reports[0]["whole"] == reports[1]["whole"]) == equal
     assert sorted(reports[0]["seen"] + reports[1]["seen"]) == list(range(96))
+
+
+@pytest.mark.parametrize("case", ["loop", "again"])
+def test_one_process_trains_alone(case: str, tmp_path: Path) -> None:
+    (report,) = run("ring", tmp_path, case, ranks=1)
+    assert report["steps"] == (36 if case == "loop" else 24)
+    assert report.get("resumed") == report.get("whole")
 
 
 def test_a_loop_around_accelerate_accumulates(tmp_path: Path) -> None:
