@@ -62,28 +62,26 @@ class _Foreigners(TorchDispatchMode):
 
 
 class ForeignDevice(Device):
-    """Counts what went to and fro, so that a test can tell that something did."""
+    """Counts the host memory that was lent for copies, so that a test can tell that something was copied."""
 
     elsewhere = True
 
     def __init__(self) -> None:
-        self.num_finished = 0
+        self.num_lent = 0
 
     @property
     def name(self) -> str:
         return "stand-in"
 
     def host_memory(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        self.num_lent += 1
         memory = torch.empty(tuple(shape), dtype=dtype)
         return memory.fill_(torch.nan if dtype.is_floating_point else 1)  # whoever reads it too early notices
 
     @contextmanager
-    def beside(self, mark: Mark) -> Iterator[None]:
+    def beside(self, mark: Mark, *, finish: bool = True) -> Iterator[None]:
         with _Foreigners():  # which torch keeps by thread
             yield
-
-    def finish(self) -> None:
-        self.num_finished += 1
 
 
 _device = ForeignDevice()

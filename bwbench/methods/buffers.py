@@ -86,16 +86,36 @@ class FiniteSoon:
     """
 
     def __init__(self, values: torch.Tensor) -> None:
-        self._device = device_of(values)
-        self._answer = self._device.host_memory((), torch.bool)
+        device = device_of(values)
+        self._answer = device.host_memory((), torch.bool)
         self._answer.copy_(torch.isfinite(values.sum()), non_blocking=True)
-        self._mark: Mark = self._device.mark()
+        self._mark: Mark = device.mark()
 
     def get(self) -> bool:
         """Wait for the answer. False leaves it open: large values may add up beyond the range of their type."""
-        self._mark.wait()
-        self._device.finish()
+        self._mark.reach()
         return bool(self._answer)
+
+
+class HostSoon:
+    """fp32 values on their way to the host, beside what this thread tells the device next.
+
+    Args:
+        values: a contiguous fp32 vector, as it will be when the device has done what this thread has told it so far;
+            not to be changed before ``get`` has returned.
+    """
+
+    def __init__(self, values: torch.Tensor) -> None:
+        device = device_of(values)
+        with device.beside(device.mark(), finish=False):
+            self._host = device.host_memory(values.shape, values.dtype)
+            self._host.copy_(values, non_blocking=True)
+            self._mark: Mark = device.mark()
+
+    def get(self) -> torch.Tensor:
+        """Wait until they are there: what ``on_host`` gives."""
+        self._mark.reach()
+        return self._host
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:

@@ -26,6 +26,9 @@ class Mark:
     def wait(self) -> None:
         """What this thread tells the device from now on is done after the mark. Does not wait itself."""
 
+    def reach(self) -> None:
+        """Wait until the device is there."""
+
 
 DONE = Mark()
 
@@ -53,10 +56,13 @@ class Device:
         return DONE
 
     @contextmanager
-    def beside(self, mark: Mark) -> Iterator[None]:
+    def beside(self, mark: Mark, *, finish: bool = True) -> Iterator[None]:
         """What is told inside has a queue of this thread's own, behind ``mark``; all of it is done at the end.
 
         Whoever then tells the device something else, from any thread that has seen the end, comes after it.
+
+        Args:
+            finish: False leaves it under way: set a mark inside, and wait for that.
         """
         yield
 
@@ -85,6 +91,9 @@ class _CudaMark(Mark):
     def wait(self) -> None:
         torch.cuda.current_stream(self._index).wait_event(self._event)
 
+    def reach(self) -> None:
+        self._event.synchronize()
+
 
 class CudaDevice(Device):
     """One GPU. Threads that work beside computing have a stream each."""
@@ -105,13 +114,16 @@ class CudaDevice(Device):
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
 
     def mark(self) -> Mark:
-        """An event of the stream that this thread computes on."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        """An event of the stream that this thread computes on.
+
+        Who waits for it sleeps: threads that spin would take the processors from those that encode and send.
+        """
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.index))
         return _CudaMark(event, self.index)
 
     @contextmanager
-    def beside(self, mark: Mark) -> Iterator[None]:
+    def beside(self, mark: Mark, *, finish: bool = True) -> Iterator[None]:
         """On the stream of this thread. Memory that is made inside belongs to that stream."""
         stream = getattr(self._own, "stream", None)
         if stream is None:
@@ -121,13 +133,12 @@ class CudaDevice(Device):
             try:
                 yield
             finally:
-                self.finish()
+                if finish:
+                    self.finish()
 
     def finish(self) -> None:
-        """Sleeps meanwhile: threads that spin would take the processors from those that encode and send."""
-        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self.index))
-        event.synchronize()
+        """By a mark, which sleeps."""
+        self.mark().reach()
 
 
 HOST = Device()

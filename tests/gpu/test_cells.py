@@ -44,7 +44,7 @@ def trained(folder: Path, arms: str, link: str, more: str = "") -> dict[tuple[st
     return found
 
 
-def check(found: dict[tuple[str, str], tuple[dict[str, Any], Path]]) -> None:
+def check(found: dict[tuple[str, str], tuple[dict[str, Any], Path]], *, timed: bool) -> None:
     assert {device for _, device in found} == {"cpu", "cuda"}
     for (name, device), (status, attempt) in found.items():
         assert status["status"] == "done", status
@@ -54,7 +54,7 @@ def check(found: dict[tuple[str, str], tuple[dict[str, Any], Path]]) -> None:
             assert "device" not in start or start["device"] is None
             continue
         assert start["device"] == torch.cuda.get_device_name(0)
-        assert status["ledger_error"] is None or status["ledger_error"] <= 0.02
+        assert not timed or status["ledger_error"] <= 0.02
         if kept := os.environ.get("BWBENCH_GPU_CELLS"):  # what a machine has shown, for docs/gpus.md
             said = {key: start[key] for key in ("device", "backend", "plain_backward_s") if key in start}
             shown = {"name": name, **said, "step_median_s": status.get("step_median_s"), "loss": last_loss(attempt)}
@@ -70,9 +70,9 @@ def last_loss(attempt: Path) -> float:
 
 
 def test_virtual_nodes_share_the_gpu(tmp_path: Path) -> None:
-    check(trained(tmp_path, "ddp, ring, {diloco: {period: 8}}", "unshaped", "compute: {virtual: true}"))
+    check(trained(tmp_path, "ddp, ring, {diloco: {period: 8}}", "unshaped", "compute: {virtual: true}"), timed=False)
 
 
 @pytest.mark.netns
 def test_workers_with_a_link_share_the_gpu(tmp_path: Path) -> None:
-    check(trained(tmp_path, "ddp, ring-fp16", "{bandwidth: 100 Mbit/s, latency: 1 ms}"))
+    check(trained(tmp_path, "ddp, ring-fp16", "{bandwidth: 100 Mbit/s, latency: 1 ms}"), timed=True)

@@ -11,7 +11,7 @@ from torch import nn
 
 from bwbench import distribute
 from bwbench.methods.algorithms.buckets import Communicator
-from bwbench.methods.buffers import FiniteSoon, give_back, moved_like, moved_to_host, on_host
+from bwbench.methods.buffers import FiniteSoon, HostSoon, give_back, moved_like, moved_to_host, on_host
 from bwbench.methods.collectives.transport import Meter
 from bwbench.methods.devices import DONE, device_of
 
@@ -55,6 +55,20 @@ def test_a_job_does_not_wait_for_what_is_told_after_it(communicator: Communicato
     assert bool((found[-1] == 3.0).all())
     torch.cuda.synchronize()
     communicator.close()
+
+
+def test_a_copy_that_was_begun_does_not_wait_for_what_is_told_later() -> None:
+    values = flat(4.0)
+    for _ in range(2):  # pinned memory, which may wait for the GPU
+        HostSoon(values).get()
+    torch.cuda._sleep(LONG_CYCLES // 10)
+    values.fill_(9.0)
+    soon = HostSoon(values)
+    torch.cuda._sleep(LONG_CYCLES)
+    later = torch.cuda.Event()
+    later.record()
+    assert bool((soon.get() == 9.0).all()) and not later.query()
+    torch.cuda.synchronize()
 
 
 @pytest.mark.parametrize("own_stream", [False, True])

@@ -24,7 +24,7 @@ from bwbench.methods.algorithms.algorithm import (
     assign,
 )
 from bwbench.methods.algorithms.learning_rates import LearningRates
-from bwbench.methods.buffers import FiniteSoon
+from bwbench.methods.buffers import FiniteSoon, HostSoon
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Meter
 from bwbench.methods.compression.codec import Shape
@@ -252,7 +252,7 @@ class BucketExchange(AbstractRunning):
     def begin_step(self) -> None:
         """Zeros in all buckets, nothing launched."""
         self.buffers.clear()
-        self._looks.clear()
+        self._leaving.clear()
         self._missing = [len(bucket) for bucket in self.buffers.buckets]
         self._num_launched = 0
 
@@ -264,9 +264,9 @@ class BucketExchange(AbstractRunning):
         """In a loop of the user's all buckets are looked at and handed over when this returns."""
         if self._context.user_loop is not None:
             self._launch(all_that_is_left=True)
-            for look in self._looks.values():
-                if not look.finite_soon.get():
-                    self._communicator.wait_for(look.done)
+            for leaving in self._leaving.values():
+                if not leaving.finite.get():
+                    self._communicator.wait_for(leaving.looked_at)
 
     def finish(self) -> ExchangeReport:
         """Wait for all buckets; raises at once what a communication thread raised."""
@@ -306,7 +306,7 @@ class BucketExchange(AbstractRunning):
             for index in bucket
         ]
         self._device = device_of(parameters[0])
-        self._looks: dict[int, _Look] = {}  # by bucket, of those that were handed over in the present step
+        self._leaving: dict[int, _Leaving] = {}  # by bucket, of those that have left a device in the present step
         self._communicator = Communicator(
             context.collective.meter, threads_for(context.collective, len(buckets)), self._device
         )
@@ -341,34 +341,49 @@ class BucketExchange(AbstractRunning):
     def _look_at(self, bucket: int) -> None:
         """A user's loop is told before buckets that are on their way have arrived.
 
-        A device is asked and answers later, so that the backward pass goes on.
+        A device is asked and answers later, and the copy to the host begins, while the backward pass goes on.
         """
-        if self._context.user_loop is None:
-            return
         if self._device.elsewhere and not self._context.collective.takes_turns:
-            self._looks[bucket] = _Look(FiniteSoon(self.buffers.flat[bucket]))
-        else:
+            self._leaving[bucket] = _Leaving(self.buffers.flat[bucket], copied=self._sends_gradients)
+        elif self._context.user_loop is not None:
             check_gradients(self._context, self.buffers, [bucket])
 
-    def _looked_at(self, bucket: int) -> None:
-        """The same in the thread that sends a bucket: what has not been looked at yet is, before anything leaves."""
-        if self._context.user_loop is None:
-            check_gradients(self._context, self.buffers, [bucket])
-        elif (look := self._looks.get(bucket)) is not None:
-            if not look.finite_soon.get():
+    def _looked_at(self, bucket: int) -> torch.Tensor | None:
+        """The same in the thread that sends a bucket: what has not been looked at yet is, before anything leaves.
+
+        Returns what has been copied to the host already; None where nothing has.
+        """
+        leaving = self._leaving.get(bucket)
+        if leaving is None:
+            if self._context.user_loop is None:
                 check_gradients(self._context, self.buffers, [bucket])
-            look.done.set()
+            return None
+        if leaving.finite.get():
+            return None if leaving.host is None else leaving.host.get()
+        check_gradients(self._context, self.buffers, [bucket])
+        leaving.looked_at.set()
+        return None  # it has changed, most likely
+
+    @property
+    def _sends_gradients(self) -> bool:
+        """What leaves in the present step are the gradients as they are."""
+        return True
 
     def _average(self, bucket: int) -> None:
-        self._looked_at(bucket)
-        self._context.collective.average(self.buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
+        host = self._looked_at(bucket)
+        self._context.collective.average(self.buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket], host)
 
 
-class _Look:
-    """At a bucket that is on its way: the device's answer, and whether its thread has seen to what is not finite."""
+class _Leaving:
+    """A bucket that leaves its device: whether it is finite, its copy, and whether its thread has seen to the former.
 
-    def __init__(self, finite_soon: FiniteSoon) -> None:
-        self.finite_soon, self.done = finite_soon, threading.Event()
+    Args:
+        copied: to the host, now.
+    """
+
+    def __init__(self, flat: torch.Tensor, *, copied: bool) -> None:
+        self.finite, self.looked_at = FiniteSoon(flat), threading.Event()
+        self.host = HostSoon(flat) if copied else None
 
 
 def threads_for(collective: AbstractCollective, num_buckets: int) -> int:

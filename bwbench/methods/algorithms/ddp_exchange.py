@@ -15,6 +15,7 @@ from pydantic import Field
 
 from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
+from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, assign
 from bwbench.methods.algorithms.buckets import check_averaged, trainable, watch_parameters
@@ -225,6 +226,12 @@ def register_hook(ddp: nn.parallel.DistributedDataParallel, codec: AbstractCodec
     options = bare(codec).options
     state: Any = None
     if isinstance(options, PowerSgdConfig):
+        if torch.cuda.is_available() and next(ddp.parameters()).device.type == "cpu":
+            raise ConfigError(
+                "torch's PowerSGD hook waits for the GPU wherever there is one, and fails with a model on the "
+                "processor; move the model there, start with CUDA_VISIBLE_DEVICES= in the environment, or use "
+                "'powersgd'"
+            )
         state = powerSGD_hook.PowerSGDState(
             process_group=group,
             matrix_approximation_rank=options.rank,

@@ -149,7 +149,9 @@ class AbstractCollective(abc.ABC):
         """
         return min(self._flows(len(hosts)), sum(host != hosts[place] for host in hosts))
 
-    def average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+    def average(
+        self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round, host: torch.Tensor | None = None
+    ) -> None:
         """Replace ``bucket`` by its mean over the members, the same bits on every one (but see ``exact``).
 
         Args:
@@ -157,13 +159,14 @@ class AbstractCollective(abc.ABC):
                 worked on directly, anything else through a copy.
             codec: this rank's codec of this bucket. With one member nothing is sent, so nothing is encoded.
             round_: who takes part, and the tag of this bucket's messages.
+            host: what ``on_host`` would give, where somebody has fetched it already; it is worked on.
 
         Raises:
             RuntimeError: a peer is gone, or has sent nothing for the group's timeout.
         """
         if round_.size == 1 or bucket.numel() == 0:
             return
-        flat = on_host(bucket)
+        flat = on_host(bucket) if host is None else host
         if codec.linear:
             self._average_linear(flat, codec, round_)
         else:

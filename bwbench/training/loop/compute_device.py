@@ -36,6 +36,15 @@ def device_for(config: CellConfig, rank: int) -> torch.device:
     return device
 
 
+def leave_gpus_alone(config: CellConfig) -> None:
+    """Let torch see no GPU where the cell computes on the processor; in a process that has asked for none yet.
+
+    Torch's PowerSGD hook waits for the GPU wherever there is one, with a model on the processor as well, and fails.
+    """
+    if config.compute.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def data_backend(config: CellConfig, num_ranks: int, environment: Mapping[str, str] = os.environ) -> str:
     """Of the process group that carries payload: gloo; for torch's own exchange NCCL where each rank has a GPU.
 

@@ -61,9 +61,9 @@ def train_elsewhere(name: str, rank: int) -> torch.Tensor:
 def test_every_method_trains_to_the_bits_of_the_host(name: str) -> None:
     there = together(NUM_RANKS, lambda rank: train(name, rank, elsewhere=False))
     with stand_in() as device:
-        before = device.num_finished
+        before = device.num_lent
         here = together(NUM_RANKS, lambda rank: train_elsewhere(name, rank))
-        assert device.num_finished > before, "nothing was copied from the device"
+        assert device.num_lent > before, "nothing was copied from the device"
     for own, other in zip(here, there, strict=True):
         if name in BY_TIME:
             torch.testing.assert_close(own, other, rtol=0.2, atol=0.05)
