@@ -178,6 +178,7 @@ COLLECTIVES = Registry(
         ("gossip-pair", "gossip:GossipPair", "averages with one other node, in turn"),
         ("neighbours", "gossip:Neighbours", "averages with both neighbours on a ring"),
         ("hierarchical", "hierarchical:Hierarchical", "one node of each host crosses the link for all of its host"),
+        ("sharded", "sharded:Sharded", "the nodes of a host share what crosses the link: each carries one part"),
     ],
 )
 COMPRESSIONS = Registry(

@@ -92,6 +92,7 @@ COMMANDS: dict[str, CommandHelp] = {
         (
             ("torchrun on every host", "bwbench launch-script mine.yaml > train.sh"),
             ("one method, on fewer nodes", "bwbench launch-script mine.yaml --set nodes=2 --only arm=ddp > two.sh"),
+            ("four ranks on every host", "bwbench launch-script --per-host 4 mine.yaml > train.sh"),
             ("eight machines of a cluster", "bwbench launch-script --slurm --array 8 experiments > sweep.sh"),
         ),
     ),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bwbench.running.cluster.job_scripts import ScriptSetting
     from bwbench.running.sweep import Selection
 
+MOST_PER_HOST = 64  # as ``workers`` of a host
 MOST_TASKS = 1000  # Slurm's usual MaxArraySize is 1001
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file (YAML).", show_default=False)]
@@ -103,6 +104,9 @@ def launch_script(
     array: Annotated[
         int, option("Tasks of the array job, for launcher: local.", "--array", metavar="N", min=1, max=MOST_TASKS)
     ] = 1,
+    per_host: Annotated[
+        int, option("Ranks on each host, for launcher: external.", "--per-host", metavar="L", min=1, max=MOST_PER_HOST)
+    ] = 1,
     set_: SetValues = None,
     results: Results = Path("results"),
     only: OnlyCells = None,
@@ -131,7 +135,11 @@ def launch_script(
             raise ConfigError(
                 "launch-script: --array is for launcher: local; a job of an external one runs its cells in turn"
             )
-        text, said = _external(experiments, selection, _setting(results), slurm=slurm)
+        text, said = _external(experiments, selection, _setting(results), per_host, slurm=slurm)
+    elif per_host > 1:
+        raise ConfigError(
+            "launch-script: --per-host is for launcher: external; cells with launcher: local have all ranks on one host"
+        )
     elif slurm:
         from bwbench.running.cluster.job_scripts import array_script
 
@@ -149,19 +157,22 @@ def launch_script(
 
 
 def _external(
-    experiments: Sequence[Experiment], selection: Selection, setting: ScriptSetting, *, slurm: bool
+    experiments: Sequence[Experiment], selection: Selection, setting: ScriptSetting, per_host: int, *, slurm: bool
 ) -> tuple[str, str]:
     from bwbench.experiment.plan.cell import build_plan
-    from bwbench.running.cluster.job_scripts import slurm_script, torchrun_script
+    from bwbench.running.cluster.job_scripts import hosts_needed, slurm_script, torchrun_script
 
     cells = selection.of([cell for experiment in experiments for cell in build_plan(experiment).cells])
-    hosts = max(cell.config.nodes for cell in cells)
+    hosts = hosts_needed(cells, per_host)
+    where = f" with {per_host} ranks each" if per_host > 1 else ""
     if slurm:
-        return slurm_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} node(s); submit with sbatch"
+        text = slurm_script(cells, setting, per_host)
+        return text, f"{len(cells)} cell(s) on up to {hosts} node(s){where}; submit with sbatch"
     how = "HEAD=ADDRESS NODE=0 bash FILE on the first, NODE=1 on the second, and so on"
     if hosts % 2 == 0:
-        how += "; with WORKERS=2 on each, half as many hosts"
-    return torchrun_script(cells, setting), f"{len(cells)} cell(s) on up to {hosts} host(s): {how}"
+        how += f"; with WORKERS={2 * per_host} on each, half as many hosts"
+    text = torchrun_script(cells, setting, per_host)
+    return text, f"{len(cells)} cell(s) on up to {hosts} host(s){where}: {how}"
 
 
 def _setting(results: Path) -> ScriptSetting:

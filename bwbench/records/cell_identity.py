@@ -79,6 +79,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "algorithm sparta": {"period": 1, "overlap": 0, "ratio": 0.005},
     "algorithm des-loc": {"period": 16, "first_moment": 3, "second_moment": 6},
     "collective ring": {"paced": True},
+    "collective sharded": {"workers_per_host": 2, "across": "ring"},
     "collective gossip-pair": {"pairs": "shift-one"},
     "compression top-k": {"chunk": None},
     **{f"optimizer {name}": _OF_DECAY for name in ("sgd", "adam", "adamw")},

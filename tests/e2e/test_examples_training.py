@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -29,9 +30,17 @@ def accuracies(output: str) -> list[float]:
     return [float(value) for value in re.findall(r"rank \d: accuracy ([\d.]+)", output)]
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(c, marks=pytest.mark.netns) if c.startswith("bwbench") else c for c in COMMANDS]
-)
+def needing(command: str) -> list[pytest.MarkDecorator]:
+    """Marks of what a command needs beyond bwbench itself."""
+    marks = [pytest.mark.netns] if command.startswith("bwbench") else []
+    for name in ("accelerate", "transformers"):
+        if f"{name}_" in command:
+            missing = importlib.util.find_spec(name) is None
+            marks.append(pytest.mark.skipif(missing, reason="the extra [hf] is not installed"))
+    return marks
+
+
+@pytest.mark.parametrize("command", [pytest.param(command, marks=needing(command)) for command in COMMANDS])
 def test_commands_of_the_readme(command: str) -> None:
     found = accuracies(run(command))
     assert len(found) == (4 if "nproc-per-node 4" in command else 2)
@@ -39,7 +48,7 @@ def test_commands_of_the_readme(command: str) -> None:
 
 
 def test_all_commands_were_found() -> None:
-    assert [command.split()[0] for command in COMMANDS] == ["torchrun", "python", "bwbench"]
+    assert [command.split()[0] for command in COMMANDS] == ["torchrun", "python", "torchrun", "torchrun", "bwbench"]
 
 
 def test_one_process_needs_no_torchrun() -> None:

@@ -21,7 +21,7 @@ from bwbench.base.registry import PARTITIONS, Entry, Registry
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.experiment.config.cell_config import LEFT_OUT, MAX_SEED, PARTITION_LEFT_OUT, CellConfig
 from bwbench.experiment.config.experiment import MAX_REPEATS, MODES, TimingConfig, UntilKnown, WholeConfig
-from bwbench.experiment.config.hosts import Host
+from bwbench.experiment.config.hosts import MOST_WORKERS, Host
 from bwbench.experiment.config.matrix import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.config.tune_block import LEAST_RATES
@@ -69,6 +69,7 @@ _MEANINGS = {
     "dilation": "Slow motion: seconds of the machine to one of the training, such as 4; 'auto' takes what it needs.",
     "launcher": "Who starts the workers: 'local' on this machine, 'ssh' on 'hosts', 'external' torchrun or Slurm.",
     "hosts": "Machines for launcher: ssh, like anna@192.168.1.10, as mappings, or the name of a file with them.",
+    "per_host": "Ranks on each of the hosts that does not say 'workers' itself.",
     "plugins": "Python files that register components; paths are relative to this file.",
     "mode": "'composed' puts times to accuracy together from runs without a link and short timing runs on it.",
     "whole": "Which cells run whole as well where the mode is 'composed', to show its error.",
@@ -115,6 +116,7 @@ def build_schema() -> Schema:
         "whole": _section(WholeConfig),
         "timing": _section(TimingConfig),
         "hosts": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": host}]},
+        "per_host": {"type": "integer", "minimum": 1, "maximum": MOST_WORKERS, "default": 1},
         "tune": _TUNE,
         "matrix": _matrix(cell_keys, definitions),
         "exclude": {"type": "array", "items": {"type": "object", "minProperties": 1}},

@@ -22,6 +22,7 @@ from bwbench.base.yaml_document import MAX_BYTES, Place, parse_yaml, read_text_f
 from bwbench.experiment.config.component_parsing import refused
 
 MOST_HOSTS = 250
+MOST_WORKERS = 64  # on one of them
 _NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
@@ -87,7 +88,7 @@ class Host(BaseModel):
     port: int | None = Field(None, ge=1, le=65535)
     network: Annotated[str, AfterValidator(_address)] | None = None
     interface: Annotated[str, AfterValidator(_interface)] | None = None
-    workers: int = Field(1, ge=1, le=64)
+    workers: int = Field(1, ge=1, le=MOST_WORKERS)
     python: Annotated[str, AfterValidator(_path)] = "python3"
     data: Annotated[str, AfterValidator(_path)] | None = None
 
@@ -120,13 +121,14 @@ class Host(BaseModel):
         return f"{user}{address}" + (f":{self.port}" if self.port else "")
 
 
-def read_hosts(value: Json, place: Place, folder: Path, problems: list[Problem]) -> tuple[Host, ...]:
+def read_hosts(value: Json, place: Place, folder: Path, problems: list[Problem], workers: int = 1) -> tuple[Host, ...]:
     """The hosts that stand under ``hosts``, or in the file that it names; what is wrong is added to ``problems``.
 
     Args:
         value: as the user wrote it.
         place: of it.
         folder: that the name of an inventory is relative to.
+        workers: ranks on a host that does not say how many.
     """
     if isinstance(value, str):
         try:
@@ -153,6 +155,8 @@ def read_hosts(value: Json, place: Place, folder: Path, problems: list[Problem])
                 where = ".".join(map(str, ("hosts", index, *loc)))
                 problems.append(place.inside(index, *loc).problem(f"{where}: {text}"))
             continue
+        if "workers" not in host.model_fields_set:
+            host = host.model_copy(update={"workers": workers})
         twin = next((other for other in hosts if (other.address, other.port) == (host.address, host.port)), None)
         if twin is not None:
             text = f"hosts.{index}: {host.name} is there twice; 'workers: 2' starts two ranks on one host"

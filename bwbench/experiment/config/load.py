@@ -32,7 +32,7 @@ from bwbench.experiment.config.experiment import (
     WholeConfig,
     why_not_composed,
 )
-from bwbench.experiment.config.hosts import Host, read_hosts
+from bwbench.experiment.config.hosts import MOST_WORKERS, Host, read_hosts
 from bwbench.experiment.config.matrix import (
     CELL_KEYS,
     Assignment,
@@ -64,6 +64,7 @@ OWN_KEYS = (
     "mode",
     *OF_COMPOSED,
     "hosts",
+    "per_host",
     "tune",
 )  # beside those of a cell
 _OPENED = (*OF_COMPOSED, "repeats", "tune")  # those of them that have keys inside
@@ -339,6 +340,9 @@ class _Reading:
             if hosts and kept and launchers != {"ssh"}:
                 text = f"hosts are for launcher: ssh, and this experiment has launcher: {', '.join(sorted(launchers))}"
                 self._add("hosts", f"{text}; write 'launcher: ssh', or leave 'hosts' out")
+            if "per_host" in self._content and not hosts and "ssh" not in launchers:
+                text = "per_host is for launcher: ssh, which starts so many ranks on each of its hosts; leave it out"
+                self._add("per_host", f"{text}, or say it to 'bwbench launch-script --per-host'")
             if "ssh" in launchers and not hosts:
                 text = "launcher: ssh needs hosts: a list like [anna@192.168.1.10, ben@192.168.1.11], "
                 self._add("hosts", f"{text}or the file that has it")
@@ -389,7 +393,8 @@ class _Reading:
         if self._content.get("hosts") is None:
             return ()
         before = len(self._problems)
-        hosts = read_hosts(self._content["hosts"], self._where("hosts"), self._folder, self._problems)
+        workers = self._read_integer("per_host", 1, 1, MOST_WORKERS)
+        hosts = read_hosts(self._content["hosts"], self._where("hosts"), self._folder, self._problems, workers)
         if "nodes" not in self._content and not any(("nodes",) in axis.keys for axis in self._axes):
             is_right = len(self._problems) == before  # else any number, so that one mistake is one message
             self._content["nodes"] = sum(host.workers for host in hosts) if is_right else 2

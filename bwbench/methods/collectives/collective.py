@@ -141,6 +141,14 @@ class AbstractCollective(abc.ABC):
         """How many connections a rank sends on at the same time; 0 leaves them as fast as TCP makes them."""
         return 0
 
+    def flows_across(self, place: int, hosts: Sequence[object]) -> int:
+        """How many connections to other hosts the rank at ``place`` sends on at a time; 0 where nothing is paced.
+
+        Args:
+            hosts: of every rank, by its place; those of one host share its way to the others.
+        """
+        return min(self._flows(len(hosts)), sum(host != hosts[place] for host in hosts))
+
     def average(
         self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round, host: torch.Tensor | None = None
     ) -> None:

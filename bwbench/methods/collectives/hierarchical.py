@@ -88,6 +88,13 @@ class Hierarchical(AbstractCollective):
         known = link if leads and link is not None and not link.overrides and not link.wired else None
         self._across.connect(group, known, len(hosts))
 
+    def flows_across(self, place: int, hosts: Sequence[object]) -> int:
+        """Those of a leader; the others send within their host."""
+        leaders = [host[0] for host in _hosts(len(hosts), self.options.workers_per_host)]
+        if place not in leaders or len(leaders) < 2:
+            return 0
+        return self._across.flows_across(leaders.index(place), [hosts[leader] for leader in leaders])
+
     def reset(self) -> None:
         """Forget what the exchange between leaders remembers."""
         self._across.reset()

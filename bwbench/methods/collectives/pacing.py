@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from bwbench.network.link import Link
 from bwbench.network.namespaces.addresses import MAX_NODES, node_addresses
@@ -22,6 +23,20 @@ SHARE_OF_DATA = 0.985
 _SO_MAX_PACING_RATE = 47  # of Linux; Python's socket module does not name it
 _UNLIMITED = 2**64 - 1
 _FILES_OF_THIS_PROCESS = "/proc/self/fd"
+
+
+class Ends(NamedTuple):
+    """Addresses and ports of a connection, as this process sees it."""
+
+    own: str
+    own_port: int
+    peer: str
+    peer_port: int
+
+    @property
+    def seen_from_peer(self) -> Ends:
+        """The same connection as the other process sees it."""
+        return Ends(self.peer, self.peer_port, self.own, self.own_port)
 
 
 def pace(link: Link | None, flows: int) -> int:
@@ -39,31 +54,54 @@ def pace(link: Link | None, flows: int) -> int:
         return 0
     number_of = {node_addresses(node).data_address: node for node in range(MAX_NODES)}
     num_paced = 0
-    for own, peer, connection in _connections():
-        if own not in number_of or peer not in number_of:
+    for ends, connection in _connections():
+        if ends.own not in number_of or ends.peer not in number_of:
             continue
-        sender, receiver = link.node(number_of[own]), link.node(number_of[peer])
+        sender, receiver = link.node(number_of[ends.own]), link.node(number_of[ends.peer])
         if sender.up_trace is not None or receiver.down_trace is not None:
             continue
-        # The kernel counts TCP's payload alone.
-        goodput_bytes_per_s = min(sender.up_bps, receiver.down_bps) / 8 / link.full_frame.wire_per_payload
-        rate = max(1, int(SHARE_OF_DATA * goodput_bytes_per_s / flows)) if flows else _UNLIMITED
-        with suppress(OSError):
-            connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate.to_bytes(8, "little"))
-            num_paced += 1
+        goodput_bps = min(sender.up_bps, receiver.down_bps) / link.full_frame.wire_per_payload
+        num_paced += _limit(connection, SHARE_OF_DATA * goodput_bps / flows if flows else None)
     return num_paced
 
 
-def _connections() -> Iterator[tuple[str, str, socket.socket]]:
-    """Own address, peer's address and a duplicate of every IPv4 connection of this process."""
+def pace_connections(chosen: Collection[Ends], payload_bps: float | None) -> int:
+    """Limit some of this process's connections, each to the same rate.
+
+    Args:
+        chosen: those that are meant, by both of their ends.
+        payload_bps: of what TCP carries; None lifts the limit.
+
+    Returns:
+        How many connections that concerns; 0 where this is no Linux.
+    """
+    return sum(_limit(connection, payload_bps) for ends, connection in _connections() if ends in chosen)
+
+
+def own_connections() -> list[Ends]:
+    """Every TCP connection that this process has open now; none where this is no Linux."""
+    return [ends for ends, _ in _connections()]
+
+
+def _limit(connection: socket.socket, payload_bps: float | None) -> int:
+    """Let the kernel space out what a connection sends, counting TCP's payload alone; returns whether it does."""
+    rate = _UNLIMITED if payload_bps is None else max(1, int(payload_bps / 8))
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate.to_bytes(8, "little"))
+        return 1
+    return 0
+
+
+def _connections() -> Iterator[tuple[Ends, socket.socket]]:
+    """Both ends and a duplicate of every TCP connection of this process."""
     try:
         files = os.listdir(_FILES_OF_THIS_PROCESS)
     except OSError:
         return
     for file in files:
         with suppress(OSError), _duplicate(int(file)) as connection:
-            if connection.family == socket.AF_INET and connection.type == socket.SOCK_STREAM:
-                yield connection.getsockname()[0], connection.getpeername()[0], connection
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+                yield Ends(*connection.getsockname()[:2], *connection.getpeername()[:2]), connection
 
 
 @contextmanager

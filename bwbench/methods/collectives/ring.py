@@ -83,6 +83,10 @@ class Ring(AbstractKeepingParts):
     def _flows(self, num_members: int) -> int:
         return int(self.options.paced)
 
+    def flows_across(self, place: int, hosts: Sequence[object]) -> int:
+        """Sends to the next rank alone."""
+        return int(self.options.paced and hosts[(place + 1) % len(hosts)] != hosts[place])
+
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         if goes_directly(codec.payload_bytes(bucket.numel()), round_.size):
             Exchange(self, bucket, codec, round_).run()

@@ -273,6 +273,17 @@ def unlike_hosts_note(folders: Iterable[CellFolder]) -> str | None:
     return f"Ranks ran on hosts that differ in {'; '.join(parts)}." if parts else None
 
 
+def shared_hosts_note(folders: Iterable[CellFolder]) -> str | None:
+    """A sentence for under a picture that counts ranks and hosts where ranks shared a host, else None."""
+    found: set[tuple[int, int]] = set()
+    for folder in folders:
+        addresses = [host.address for host in (folder.environment.hosts if folder.environment else None) or ()]
+        if len(set(addresses)) < len(addresses) and None not in addresses:
+            found.add((len(set(addresses)), len(addresses)))
+    counted = " and ".join(f"{ranks} on {hosts}" for hosts, ranks in sorted(found))
+    return f"Ranks shared hosts: {counted}." if found else None
+
+
 def commit_of(environment: Environment | None) -> str:
     """Commit of the program, ``+`` appended where the working tree had changes; empty where it was not recorded."""
     git = environment.git if environment is not None else None

@@ -13,6 +13,7 @@ from bwbench.results.analysis.caveats import (
     composed_errors,
     composed_note,
     provenance_note,
+    shared_hosts_note,
     unlike_hosts_note,
 )
 from bwbench.results.analysis.cells import is_composed
@@ -37,5 +38,6 @@ def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, m
         composed = f"{COMPOSED_MARK} {composed}"
     if marked and bound:
         bound = f"{HOST_BOUND_MARK} {bound}"
-    notes = (apart, alone, composed, bound, unlike_arms_note(done), provenance_note(done), unlike_hosts_note(done))
+    hosts = (shared_hosts_note(done), unlike_hosts_note(done))
+    notes = (apart, alone, composed, bound, unlike_arms_note(done), provenance_note(done), *hosts)
     return [note for note in notes if note]

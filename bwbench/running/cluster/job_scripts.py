@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bwbench.base.errors import ConfigError
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.given_cell import CELL_ID, ERRORS_ONLY, PLUGINS, TORCH_LOG_LEVEL, planned_environment
 
@@ -82,29 +83,36 @@ def array_script(files: Sequence[str], num_tasks: int, setting: ScriptSetting, o
     )
 
 
-def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
+def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting, per_host: int = 1) -> str:
     """Text of a file that is started once on every host, with NODE and HEAD set: one torchrun a cell.
 
     Every value of the user's is quoted for the shell; cells stand in here-documents that the shell leaves alone.
+
+    Args:
+        per_host: ranks that a host starts where WORKERS does not say another number.
     """
-    hosts = max(cell.config.nodes for cell in cells)
+    ranks = max(cell.config.nodes for cell in cells)
+    hosts = hosts_needed(cells, per_host)
     return "\n".join(
         [
             "#!/bin/bash",
             f"# {len(cells)} cell(s) on {hosts} host(s), one after another. Start it on every host, NODE counting",
             "# from 0 on the one whose address is HEAD, which keeps the results:",
             "#   HEAD=192.168.1.10 NODE=0 bash this-file",
-            "# WORKERS=2, on all of them, starts two ranks a host, so that half as many hosts are needed.",
+            "# WORKERS=2, on all of them, starts two ranks a host, so that half as many hosts are needed."
+            if per_host == 1
+            else f"# A host starts {per_host} ranks; WORKERS=1, on all of them, starts one, on as many more hosts.",
             "# Ctrl-C ends it on one host: end it on the others too before it is started again on all.",
             "# Cells that are done are left out. PORT (29400) and the one after it must be open on HEAD; between all",
             "# hosts any port must be. PYTHON is the interpreter that has bwbench; RESULTS the folder for results.",
             "set -u",
-            f"if [ {hosts} -gt 1 ]; then",
+            f'WORKERS="${{WORKERS:-{per_host}}}"',
+            'case "$WORKERS" in *[!0-9]* | 0*) echo "WORKERS=$WORKERS: write a number, 1 or more" >&2; exit 2;; esac',
+            f'if [ {ranks} -gt "$WORKERS" ]; then',
             '  : "${HEAD:?set HEAD to the address of the host with NODE=0}" '
             '"${NODE:?set NODE to the number of this host, from 0}"',
             "fi",
-            'HEAD="${HEAD:-127.0.0.1}" NODE="${NODE:-0}" PORT="${PORT:-29400}" WORKERS="${WORKERS:-1}"',
-            'case "$WORKERS" in *[!0-9]* | 0*) echo "WORKERS=$WORKERS: write a number, 1 or more" >&2; exit 2;; esac',
+            'HEAD="${HEAD:-127.0.0.1}" NODE="${NODE:-0}" PORT="${PORT:-29400}"',
             "# As torchrun sets it for several, with a page of words.",
             '[ "$WORKERS" -eq 1 ] || export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"',
             *_common(setting),
@@ -135,15 +143,16 @@ def torchrun_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
     )
 
 
-def slurm_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
-    """Text of a batch file: one ``srun`` a cell, one worker a node of the cluster. As above otherwise."""
-    hosts = max(cell.config.nodes for cell in cells)
+def slurm_script(cells: Sequence[Cell], setting: ScriptSetting, per_host: int = 1) -> str:
+    """Text of a batch file: one ``srun`` a cell, ``per_host`` workers a node of the cluster. As above otherwise."""
+    hosts = hosts_needed(cells, per_host)
+    threads = ['export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # as torchrun sets it for several'] * (per_host > 1)
     return "\n".join(
         [
             "#!/bin/bash",
             f"#SBATCH --job-name=bwbench-{_job_name(cells[0].experiment) or 'cells'}",
             f"#SBATCH --nodes={hosts}",
-            "#SBATCH --ntasks-per-node=1",
+            f"#SBATCH --ntasks-per-node={per_host}",
             "#SBATCH --exclusive",
             "# --exclusive: whoever shares a machine shares its cores and its network, and a cell would measure that.",
             "# What your site asks for (--partition, --time, --account) goes here, or between sbatch and this file.",
@@ -151,20 +160,36 @@ def slurm_script(cells: Sequence[Cell], setting: ScriptSetting) -> str:
             "set -u",
             f"cd {shlex.quote(setting.folder)} || exit",
             *_common(setting),
+            *threads,
             'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
             "export MASTER_ADDR",
             "run() {  # NODES FOLDER PLUGINS, the cell on standard input",
-            '  local cell="$RESULTS/$2/cell.json"',
+            f'  local cell="$RESULTS/$2/cell.json" each=$(({per_host} < $1 ? {per_host} : $1))',
             _KEEP_CELL,
             "  # Another port for every cell: the system keeps the last one for a while.",
             "  export MASTER_PORT=$((20000 + (SLURM_JOB_ID * 7 + count) % 20000))",
             "  count=$((count + 1))",
-            '  srun --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=60 \\',
+            '  srun --nodes=$(($1 / each)) --ntasks="$1" --ntasks-per-node="$each" --distribution=block \\',
+            "    --kill-on-bad-exit=1 --wait=60 \\",
             '    "$PYTHON" -m bwbench.training.loop.worker "$cell" || failed=$((failed + 1))',
             "}",
             *_cells(cells),
         ]
     )
+
+
+def hosts_needed(cells: Sequence[Cell], per_host: int) -> int:
+    """How many hosts the largest cell needs with so many ranks on each; a smaller cell may fit on one.
+
+    Raises ConfigError where the ranks of a cell cannot be dealt out so.
+    """
+    for cell in cells:
+        if (nodes := cell.config.nodes) % min(per_host, nodes):
+            raise ConfigError(
+                f"--per-host {per_host}: cell {cell.folder_name} has {nodes} nodes, which cannot be {per_host} a host; "
+                "write a divisor of it, or leave that cell out (--only)"
+            )
+    return max(-(-cell.config.nodes // per_host) for cell in cells)
 
 
 def _job_name(text: str) -> str:

@@ -26,6 +26,7 @@ from bwbench.training.library.agreement import Description, describe, gathered, 
 from bwbench.training.library.groups import join
 from bwbench.training.library.handle import Distributed
 from bwbench.training.library.host_copies import WIDER, HostCopies
+from bwbench.training.library.link_pacing import UNPACED, AskedLink, pace_hosts, read_link
 from bwbench.training.library.method import Method, choose
 from bwbench.training.library.model_buffers import BufferWay, ModelBuffers, check_way
 from bwbench.training.library.refusals import check_copied, check_direct, check_model, check_optimizer, not_stepped
@@ -48,6 +49,7 @@ def distribute(
     group: dist.ProcessGroup | None = None,
     timeout_s: float = TIMEOUT_S,
     buffers: str = "local",
+    link: str = UNPACED,
 ) -> Distributed:
     """Train ``model`` together with the other processes; the loop around it stays as it is.
 
@@ -71,6 +73,9 @@ def distribute(
         buffers: of the model, such as the running means of BatchNorm: ``local`` leaves them to each rank; ``broadcast``
             takes all of rank 0, ``average`` the mean of those in floating point, whenever replicas agree: at the end
             of every step, or of a round, and in ``drain``.
+        link: ``unpaced`` sends as fast as TCP makes it. The rate of a host's way to the others, such as
+            ``200 Mbit/s``, or ``measured``, which finds it in some seconds: no rank sends faster than its part of that.
+            Has no influence on results.
 
     Raises:
         ConfigError: a name, an option, a combination, a parameter or the environment is not usable; says which. On
@@ -82,7 +87,7 @@ def distribute(
         # A ConfigError is raised by all ranks at once: they can wait for one another.
         on_error.push(lambda kind, error, trace: groups.leave(together=isinstance(error, ConfigError)))
         asked = partial(choose, algorithm, collective, compression, optimizer, groups.data.size())
-        parts = prepared_alike(groups.control, partial(prepare, model, optimizer, asked, buffers, on_error))
+        parts = prepared_alike(groups.control, partial(prepare, model, optimizer, asked, buffers, link, on_error))
         for warning in [*parts.method.warnings, *not_stepped(model, optimizer, parts.method)]:
             warnings.warn(warning, stacklevel=2)
         for note in [*parts.method.notes, *parts.notes]:
@@ -107,6 +112,10 @@ def distribute(
         )
         undo = redirect(model, running.module) if running.module is not what else ExitStack()
         undo.callback(model.register_forward_pre_hook(check_caller).remove)
+        note, lift = pace_hosts(parts.link, groups, parts.collective)
+        undo.callback(lift)
+        if note:
+            _log.info(note)
         agreed = ModelBuffers(model, parts.buffers, groups.data)
         parts.handle.attach(running, groups, parts.host, agreed, undo.close)
         on_error.pop_all()
@@ -120,6 +129,7 @@ class PreparedRank:
     Attributes:
         host: what the method works on in place of the parameters, where that is needed.
         buffers: how ranks agree on those of the model.
+        link: what the network is said to be.
         notes: what users should know about their parameters.
     """
 
@@ -128,17 +138,23 @@ class PreparedRank:
     collective: AbstractCollective
     host: HostCopies | None
     buffers: BufferWay
+    link: AskedLink
     handle: Distributed
     notes: tuple[str, ...]
 
 
 def prepare(
-    model: nn.Module, optimizer: torch.optim.Optimizer, asked: Callable[[], Method], buffers: str, on_error: ExitStack
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    asked: Callable[[], Method],
+    buffers: str,
+    link: str,
+    on_error: ExitStack,
 ) -> tuple[PreparedRank, Description]:
     """The part of ``distribute`` that needs no peers, and what it was made of. Raises ConfigError."""
     check_model(model)
     check_optimizer(optimizer, model)
-    method, way = asked(), check_way(buffers)
+    method, way, asked_link = asked(), check_way(buffers), read_link(link)
     algorithm: AbstractAlgorithm = method.algorithm.build(registry.ALGORITHMS)
     collective: AbstractCollective = method.collective.build(registry.COLLECTIVES)
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -151,8 +167,8 @@ def prepare(
     # Hooks into the parameters before the algorithm does.
     handle = Distributed(model, optimizer, list(parameters.values()), method)
     on_error.callback(handle.let_go)
-    parts = PreparedRank(method, algorithm, collective, host, way, handle, tuple(rounding_note(parameters)))
-    return parts, describe(model, optimizer, method) | {"buffers": {"way": way}}
+    parts = PreparedRank(method, algorithm, collective, host, way, asked_link, handle, tuple(rounding_note(parameters)))
+    return parts, describe(model, optimizer, method) | {"buffers": {"way": way}, "link": {"asked": asked_link.word}}
 
 
 def rounding_note(parameters: Mapping[str, nn.Parameter]) -> Iterator[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import ConfigError
@@ -15,8 +14,9 @@ from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.memory import SavedMethod
 from bwbench.training.library import Distributed, distribute
 from bwbench.training.library.distribution import TIMEOUT_S
+from bwbench.training.library.link_pacing import UNPACED, read_link
 from bwbench.training.library.model_buffers import check_way
-from bwbench.training.loop.replica import digest
+from bwbench.training.library.rank_part import replicas_differ
 
 try:
     from lightning.pytorch import Trainer
@@ -42,6 +42,7 @@ class BwbenchStrategy(DDPStrategy):
         compression: likewise.
         timeout_s: a message that takes longer than this ends training with an error.
         buffers: of the model, as for ``bwbench.distribute``.
+        link: between the hosts, likewise.
         options: of Lightning's ``DDPStrategy``, such as ``start_method`` or ``process_group_backend``.
 
     Attributes:
@@ -58,11 +59,12 @@ class BwbenchStrategy(DDPStrategy):
         compression: Any = None,
         timeout_s: float = TIMEOUT_S,
         buffers: str = "local",
+        link: str = UNPACED,
         **options: Any,
     ) -> None:
         super().__init__(timeout=timedelta(seconds=timeout_s), **options)
         self._asked = {"algorithm": algorithm, "collective": collective, "compression": compression}
-        self._timeout_s, self._buffers = timeout_s, check_way(buffers)
+        self._timeout_s, self._buffers, self._link = timeout_s, check_way(buffers), read_link(link).word
         self.handle: Distributed | None = None
         self._last_state: SavedMethod | None = None  # of a fit that is over, for a checkpoint that is saved then
 
@@ -84,7 +86,12 @@ class BwbenchStrategy(DDPStrategy):
             )
         assert self.lightning_module is not None
         handle = distribute(
-            self.lightning_module, self.optimizers[0], **self._asked, timeout_s=self._timeout_s, buffers=self._buffers
+            self.lightning_module,
+            self.optimizers[0],
+            **self._asked,
+            timeout_s=self._timeout_s,
+            buffers=self._buffers,
+            link=self._link,
         )
         if COLLECTIVES.load(handle.method.collective.name).wraps_model:
             handle.close()
@@ -109,10 +116,8 @@ class BwbenchStrategy(DDPStrategy):
         if state is not None and "optimizer_states" in checkpoint:
             parts: list[Any] | None = [None] * self.world_size if self.is_global_zero else None
             replica = {"state_dict": checkpoint["state_dict"], "optimizer_state": checkpoint["optimizer_states"][0]}
-            digests: list[bytes | None] = [None] * self.world_size
-            dist.all_gather_object(digests, digest(enumerate(_tensors(replica))))
             # Model and optimizer of this rank only where they are not the same on all: otherwise rank 0's will do.
-            dist.gather_object({"handle": state} | (replica if len(set(digests)) > 1 else {}), parts)
+            dist.gather_object({"handle": state} | (replica if replicas_differ(replica) else {}), parts)
             if parts is not None:
                 checkpoint[CHECKPOINT_KEY] = parts
         super().save_checkpoint(checkpoint, filepath, storage_options)
@@ -156,15 +161,3 @@ class BwbenchStrategy(DDPStrategy):
             self.handle.close()
             self.handle = None
         super().teardown()
-
-
-def _tensors(content: object) -> Iterator[torch.Tensor]:
-    """All tensors inside nested mappings and sequences, in order."""
-    if isinstance(content, torch.Tensor):
-        yield content
-    elif isinstance(content, Mapping):
-        for value in content.values():
-            yield from _tensors(value)
-    elif isinstance(content, (list, tuple)):
-        for value in content:
-            yield from _tensors(value)

@@ -22,6 +22,7 @@ from bwbench.experiment.config.resolve import resolve_method
 # Of torch's classes in experiment files; of Muon ours has the same name as its own.
 _NAMES = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw", "Muon": "muon"}
 _SWITCHES = ("momentum", "amsgrad", "maximize", "capturable", "differentiable")  # methods ask for these
+_OF_HOSTS = ("hierarchical", "sharded")  # collectives that know which ranks share a host
 _MIN_NODES = 2  # a script that is tried out in one process names the method that it will use on several
 
 
@@ -127,15 +128,15 @@ class OptimizerOptions(ComponentConfig):
 
 
 def _for_this_machine(collective: Any) -> Any:
-    """``hierarchical`` without ``workers_per_host``: the processes that torchrun has started on this machine."""
+    """Collectives of hosts without ``workers_per_host``: the processes that torchrun has started on this machine."""
     try:
         spelling = split_spelling(collective, "collective")
     except ValidationError:  # None, or a mistake that is said later on
         return collective
     workers = os.environ.get("LOCAL_WORLD_SIZE", "")
-    written = isinstance(collective, Mapping) and isinstance(collective.get("hierarchical"), int)  # {hierarchical: 4}
-    if written or spelling.name != "hierarchical" or "workers_per_host" in spelling.options:
+    written = isinstance(collective, Mapping) and isinstance(collective.get(spelling.name), int)  # {hierarchical: 4}
+    if written or spelling.name not in _OF_HOSTS or "workers_per_host" in spelling.options:
         return collective
     if not workers.isdigit() or int(workers) < 2:
         return collective
-    return {"hierarchical": {**spelling.options, "workers_per_host": int(workers)}}
+    return {spelling.name: {**spelling.options, "workers_per_host": int(workers)}}

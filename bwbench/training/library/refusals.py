@@ -18,7 +18,14 @@ from bwbench.training.library.host_copies import TYPES
 from bwbench.training.library.method import Method
 
 # Classes that average gradients or parameters themselves, by name: few of them are installed, none need be imported.
-_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "DeepSpeedEngine")
+_SHARDING = ("FullyShardedDataParallel", "FSDPModule")
+SHARDED_ADVICE = (
+    "of which each rank holds a shard, and the methods here average whole replicas: where one fits a rank, hand over "
+    "the plain model; where none does, keep FSDP without distribute(), and shard inside of a host alone "
+    "(ShardingStrategy.HYBRID_SHARD, or a mesh of two dimensions for fully_shard), so that gradients alone cross the "
+    "link"
+)
 _SENDING_OPTIMIZERS = ("ZeroRedundancyOptimizer", "PostLocalSGDOptimizer", "DistributedOptimizer")
 
 
@@ -129,6 +136,8 @@ def check_copied(
 def _check_module(name: str, module: nn.Module) -> None:
     place = f"module {name!r}" if name else "the model"
     kinds = [kind.__name__ for kind in type(module).__mro__]
+    if found := next((kind for kind in _SHARDING if kind in kinds), None):
+        raise ConfigError(f"{place} is a {found}, {SHARDED_ADVICE}")
     if found := next((kind for kind in _WRAPPERS if kind in kinds), None):
         raise ConfigError(
             f"{place} is a {found}, which averages by itself; hand over the plain model that it was made from"

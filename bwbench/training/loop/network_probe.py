@@ -52,7 +52,7 @@ def measure(data: dist.ProcessGroup, control: ControlPath, link: Link) -> LinkMe
             for _ in range(ROUND_TRIPS + 1):
                 data.recv([message], src, _PING_TAG).wait()
                 data.send([message], src, _PONG_TAG).wait()
-    found[1, (rank - 1) % size] = _rate_bps(data, control)
+    found[1, (rank - 1) % size] = rate_bps(data, control)
     total = control.total(found)
     pairs = [
         PairMeasurement(
@@ -107,8 +107,12 @@ def _ping(data: dist.ProcessGroup, peer: int) -> float:
     return statistics.median(taken_s[1:])
 
 
-def _rate_bps(data: dist.ProcessGroup, control: ControlPath) -> float:
-    """Bits per second from the rank before, all ranks sending at once: of the first transfer that takes long enough."""
+def rate_bps(data: dist.ProcessGroup, control: ControlPath, weight: float = 1.0) -> float:
+    """Bits per second from the rank before, all ranks sending at once: of the first transfer that takes long enough.
+
+    Args:
+        weight: of this rank's time in the mean that decides that; over all ranks their number.
+    """
     size, rank, num_bytes = control.size, control.rank, FIRST_BYTES
     while True:
         sent, received = torch.zeros(num_bytes, dtype=torch.uint8), torch.empty(num_bytes, dtype=torch.uint8)
@@ -121,7 +125,9 @@ def _rate_bps(data: dist.ProcessGroup, control: ControlPath) -> float:
         receiving.wait()
         taken_s = time.monotonic() - begin_s
         sending.wait()
-        slowest = control.mean({"taken_s": taken_s})["taken_s"]  # the same number everywhere, so that all go on alike
+        slowest = control.mean({"taken_s": weight * taken_s})[
+            "taken_s"
+        ]  # the same number everywhere, so that all go on alike
         if slowest >= LONG_ENOUGH_S or num_bytes >= MOST_BYTES:
             return 8 * num_bytes / taken_s
         num_bytes = next_bytes(num_bytes, slowest)

@@ -22,7 +22,7 @@ def _registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arms_that_compute_the_same_mean_are_kin() -> None:
-    for collective in ("torch", "ring", "parameter-server", "scatter-gather", "all-gather", "hierarchical"):
+    for collective in ("torch", "ring", "parameter-server", "scatter-gather", "all-gather", "hierarchical", "sharded"):
         standing = standing_by_name("every-step", collective, ["none"])
         assert (standing.role, standing.kinship) == (METHOD, SAME)
     for codec in ("fp16", "bf16"):  # half precision is rounding

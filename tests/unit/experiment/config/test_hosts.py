@@ -46,6 +46,33 @@ def test_nodes_are_the_workers_of_all_hosts(tmp_path: Path) -> None:
     assert point.config.nodes == 4
 
 
+def test_ranks_on_each_host_are_said_once_for_all(tmp_path: Path) -> None:
+    found = load(tmp_path, "[a, {address: b, workers: 3}]", f"{BASE}per_host: 4\n")
+    assert [host.workers for host in found] == [4, 3]
+    (point,) = load_experiment(tmp_path / "study.yaml").points
+    assert point.config.nodes == 7
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        (BASE + "per_host: 0\n", "per_host: 0 is out of range: 1 to 64"),
+        (BASE + "per_host: two\n", "per_host: 'two' is not a whole number"),
+        (BASE.replace("link: unshaped", "link: {bandwidth: 10 Mbit/s}") + "per_host: 2\n", "a has 2 workers"),
+    ],
+)
+def test_ranks_on_each_host_that_cannot_be(tmp_path: Path, base: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load(tmp_path, "[a, b]", base)
+
+
+def test_ranks_on_each_host_without_hosts_are_refused(tmp_path: Path) -> None:
+    base = BASE.replace("launcher: ssh", "launcher: external\nnodes: 4\nper_host: 2")
+    (tmp_path / "study.yaml").write_text(base)
+    with pytest.raises(ConfigError, match="study.yaml:6: per_host is for launcher: ssh.*launch-script --per-host"):
+        load_experiment(tmp_path / "study.yaml")
+
+
 SHAPED = BASE.replace("link: unshaped", "link: {LINK}")
 
 

@@ -11,7 +11,7 @@ from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.compression.codec import NoCompression
 
 pytestmark = pytest.mark.timeout(60)
-NAMES = ["ring", "all-gather", "scatter-gather", "parameter-server", "hierarchical"]
+NAMES = ["ring", "all-gather", "scatter-gather", "parameter-server", "hierarchical", "sharded"]
 
 
 @pytest.mark.parametrize("ranks", [(0, 2, 3), (3, 1), (2,), (0, 1, 2, 3)])

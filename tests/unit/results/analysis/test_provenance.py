@@ -11,6 +11,7 @@ from bwbench.results.analysis.caveats import (
     machines_of,
     mixed_note,
     real_network_note,
+    shared_hosts_note,
     unlike_hosts_note,
     virtual_note,
 )
@@ -57,6 +58,14 @@ def test_what_the_network_between_hosts_was_is_told_and_not_what_is_inside_of_on
     shaped = folder(ANNA, BEN)
     shaped.link = cell.link.model_copy(update={"backend": "interface"})
     assert real_network_note([shaped]) is None, "what was asked is told already"
+
+
+def test_ranks_that_shared_hosts_are_counted() -> None:
+    anna, ben = ({**host, "address": address} for host, address in ((ANNA, "10.0.0.1"), (BEN, "10.0.0.2")))
+    cells = [folder(anna, anna, ben, ben), folder(anna, anna), folder(anna, ben)]
+    assert shared_hosts_note(cells) == "Ranks shared hosts: 2 on 1 and 4 on 2."
+    assert shared_hosts_note([folder(anna, ben), folder(), SimpleNamespace(environment=None)]) is None
+    assert shared_hosts_note([folder({"name": "anna"}, {"name": "anna"})]) is None, "no address was recorded"
 
 
 def test_hosts_that_are_alike_need_no_word() -> None:

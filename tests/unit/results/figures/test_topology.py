@@ -39,6 +39,7 @@ def test_words_of_the_literature() -> None:
         "gossip-pair": "gossip",
         "neighbours": "gossip",
         "hierarchical": "ring of hosts",
+        "sharded": "rings of hosts",
     }
 
 

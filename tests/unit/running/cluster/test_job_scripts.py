@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bwbench.base.errors import ConfigError
 from bwbench.experiment.plan.cell import Cell
 from bwbench.running.cluster.job_scripts import ScriptSetting, slurm_script, torchrun_script
 from tests.unit.running.cells import planned_cells
@@ -90,6 +91,49 @@ def test_a_host_may_have_several_workers(
     subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, check=True, timeout=120)
     told = (tmp_path / "told").read_text() if (tmp_path / "told").exists() else ""
     assert (started in told) if started else not told
+
+
+@pytest.mark.parametrize(
+    ("variables", "started"),
+    [
+        ({"HEAD": "10.0.0.1", "NODE": "1"}, "--nnodes=2 --nproc-per-node=4 --node-rank=1"),
+        ({"HEAD": "10.0.0.1", "NODE": "5", "WORKERS": "1"}, "--nnodes=8 --nproc-per-node=1 --node-rank=5"),
+        ({"WORKERS": "8"}, "--nnodes=1 --nproc-per-node=8 --node-rank=0"),  # one host needs no address
+    ],
+)
+def test_ranks_a_host_that_were_asked_for(tmp_path: Path, variables: dict[str, str], started: str) -> None:
+    cell = external(tmp_path)
+    cell = replace(cell, config=cell.config.model_copy(update={"nodes": 8}))
+    (tmp_path / "python").write_text('#!/bin/sh\necho "$@" >> told\n')
+    (tmp_path / "python").chmod(0o755)
+    text = torchrun_script([cell], ScriptSetting("python", str(tmp_path), "results", {}), per_host=4)
+    assert "on 2 host(s)" in text and "A host starts 4 ranks" in text
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", **variables}
+    subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, check=True, timeout=120)
+    assert started in (tmp_path / "told").read_text()
+
+
+def test_ranks_a_node_of_a_cluster(tmp_path: Path) -> None:
+    one = external(tmp_path)
+    cells = [replace(one, config=one.config.model_copy(update={"nodes": nodes})) for nodes in (8, 1)]
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$OMP_NUM_THREADS $@" >> told\n')
+        (tmp_path / name).chmod(0o755)
+    text = slurm_script(cells, ScriptSetting("python", str(tmp_path), "results", {}), per_host=4)
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n" in text
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "a", "SLURM_JOB_ID": "7"}
+    subprocess.run(["bash", "-c", text], cwd=tmp_path, env=environment, check=True, timeout=120)
+    told = [line for line in (tmp_path / "told").read_text().splitlines() if "--ntasks" in line]
+    assert ["1 --nodes=2 --ntasks=8 --ntasks-per-node=4 --distribution=block" in line for line in told] == [True, False]
+    assert "1 --nodes=1 --ntasks=1 --ntasks-per-node=1 " in told[1]
+
+
+@pytest.mark.parametrize("script", [torchrun_script, slurm_script])
+def test_ranks_a_host_that_do_not_divide_a_cell_are_refused(tmp_path: Path, script: object) -> None:
+    cell = external(tmp_path)
+    cell = replace(cell, config=cell.config.model_copy(update={"nodes": 6}))
+    with pytest.raises(ConfigError, match="--per-host 4: cell .* has 6 nodes, which cannot be 4 a host"):
+        script([cell], ScriptSetting("python", "/", "results", {}), per_host=4)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

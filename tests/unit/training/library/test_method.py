@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bwbench.base.errors import ConfigError
+from bwbench.training.library.link_pacing import read_link
 from bwbench.training.library.method import Method, choose
 
 PARAMETERS = [torch.zeros(1, requires_grad=True)]
@@ -110,6 +111,8 @@ def test_more_processes_than_an_emulated_network_has_nodes() -> None:
         ({"hierarchical": None}, 4),
         ({"name": "hierarchical"}, 4),
         ({"hierarchical": {"across": "scatter-gather"}}, 4),
+        ("sharded", 4),
+        ({"sharded": {"workers_per_host": 2}}, 2),
         ({"hierarchical": 2}, 2),
         ({"hierarchical": {"workers_per_host": 2}}, 2),
     ],
@@ -129,6 +132,8 @@ def test_one_process_may_name_what_several_will_do() -> None:
 def test_the_page_shows_methods_that_exist() -> None:
     page = (Path(__file__).parents[4] / "docs" / "library.md").read_text()
     calls = re.findall(r"distribute\(model, optimizer, (.*)\)", page)
-    assert len(calls) == 3
+    assert len(calls) == 5
     for arguments in calls:
-        assert eval(f"chosen({arguments})", {"chosen": chosen}).algorithm
+        method, _, link = arguments.partition(", link=")  # which is no part of the method
+        assert eval(f"chosen({method})", {"chosen": chosen}).algorithm
+        assert not link or read_link(eval(link)).bandwidth_bps

@@ -55,7 +55,7 @@ def lazy() -> nn.Module:
     [
         (lambda: nn.DataParallel(small_model()), "the model is a DataParallel, .*hand over the plain model"),
         (lambda: nn.Sequential(nn.DataParallel(small_model())), "module '0' is a DataParallel"),
-        (lambda: FullyShardedDataParallel(small_model()), "the model is a FullyShardedDataParallel"),
+        (lambda: FullyShardedDataParallel(small_model()), "the model is a FullyShardedDataParallel, .*HYBRID_SHARD"),
         (lambda: small_model().to("meta"), r"'0.weight' is on the meta device .*to_empty"),
         (meta_buffer, "buffer 'mask' is on the meta device"),
         (sparse, r"'extra' is sparse; .*to_dense"),
