@@ -167,7 +167,7 @@ def _codecs() -> MachineFinding:
 
     library, words = find()
     if library is None:
-        text = f"in Python, to the same bits but two to four times as long: {words}"
+        text = f"in Python, to the same bits and more slowly: {words}"
         return MachineFinding("codecs", "limited", text)
     return MachineFinding("codecs", "ok", f"fp16, int8, sign, threshold, top-k and dgc are {words}")
 

@@ -64,11 +64,11 @@ def test_groups_cover_everything_once_and_keep_the_chunk(num_elements, num_ranks
         (None, 4 << 20),
         (UNSHAPED, 4 << 20),
         (Link(bandwidth="10 Mbit/s"), 256 << 10),
-        (Link(bandwidth="100 Mbit/s"), 400_000),
-        (Link(bandwidth="1 Gbit/s"), 4_000_000),
+        (Link(bandwidth="100 Mbit/s"), 256 << 10),
+        (Link(bandwidth="1 Gbit/s"), 2_500_000),
         (Link(bandwidth="10 Gbit/s"), 4 << 20),
         (Link(bandwidth="1 Gbit/s", overrides={1: {"bandwidth": "10 Mbit/s"}}), 256 << 10),
-        (Link(bandwidth="100 Mbit/s").dilated(8), 400_000),
+        (Link(bandwidth="1 Gbit/s").dilated(8), 2_500_000),
     ],
 )
 def test_segments_are_larger_where_the_link_is_fast(link, largest_bytes):
