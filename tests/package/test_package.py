@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from tests.package.installed import ROOT, Installed, build
 
+COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])  # that setuptools takes
 SMALL = ("--set", "limit.samples=1280", "--set", "evaluate.every=640 samples")
 DIGITS = ("--nodes", "2", "--link", "100 Mbit/s", "--latency", "1 ms")
 
@@ -39,8 +42,9 @@ def test_it_holds_what_the_repository_has_and_nothing_else(packages: tuple[Path,
     assert set(tracked.stdout.split()) <= names, "a file of bwbench/ is missing in the wheel"
     made = {name for name in names if not re.match(r"bwbench-[\d.]+\.dist-info/|bwbench/examples/", name)}
     schema, library = "bwbench/experiment/config/experiment.schema.json", "bwbench/methods/native.compiled.so"
-    assert made - set(tracked.stdout.split()) == {schema, library}
-    assert re.fullmatch(r"bwbench-[\d.]+-py3-none-linux_\w+\.whl", wheel.name), "for any Python, of this system"
+    assert made - set(tracked.stdout.split()) == {schema, *([library] if COMPILER else [])}
+    system = r"linux_\w+" if COMPILER else "any"
+    assert re.fullmatch(rf"bwbench-[\d.]+-py3-none-{system}\.whl", wheel.name), "for any Python, of this system"
     assert wheel.stat().st_size < 2_000_000 and sdist.stat().st_size < 2_000_000
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
@@ -74,6 +78,7 @@ print("compiled" if native() else "not compiled", find().words)
 """
 
 
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 def test_codecs_are_compiled(installed: Installed) -> None:
     done = installed.run("python", "-c", CODECS)
     assert done.stdout.startswith("compiled"), done.stdout + done.stderr
