@@ -43,8 +43,10 @@ setup: $(VENV)/ready ## the virtual environment that every other target uses
 
 # The stamps below are looked at by the shell as well, because `make -B` holds every file to be out of date and nobody
 # wants to download gigabytes for that. torch first and alone, by the constraints file: a bare `torch` would bring CUDA.
-$(VENV)/ready: pyproject.toml constraints.txt
-	@if [ ! $@ -nt pyproject.toml ] || [ ! $@ -nt constraints.txt ]; then set -ex; \
+COMPILED := $(wildcard setup.py bwbench/methods/native*.[ch])
+$(VENV)/ready: pyproject.toml constraints.txt $(COMPILED)
+	@if [ ! $@ -nt pyproject.toml ] || [ ! $@ -nt constraints.txt ] \
+	  || [ -n "$$(find /dev/null $(COMPILED) -type f -newer $@)" ]; then set -ex; \
 	  test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); \
 	  $(PIP) install -q -c constraints.txt torch; \
 	  $(PIP) install -q -c constraints.txt -e '.[test,check]'; \

@@ -1,4 +1,4 @@
-"""What building does that pyproject.toml cannot say: a schema, examples, and a README for a package index.
+"""What building does that pyproject.toml cannot say: compiled codecs, a schema, examples, a README for package indexes.
 
 Everything else stands in pyproject.toml. Its `build-system.requires` has what the models import that the schema of
 experiment files is made from; torch is not among it.
@@ -13,7 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
@@ -26,6 +28,14 @@ EXAMPLE_FILES = (
     "results/published/bandwidth-resnet8/cells.jsonl.gz",
     "docs/plugins.md",  # what `init` of a plugin ends with: the pages about its parts
     "docs/add-a*.md",
+)
+# bwbench/methods/native.py loads it by ctypes. Where it does not compile the package is built without it.
+COMPILED = Extension(
+    "bwbench.methods.native",
+    sources=["bwbench/methods/native.c", "bwbench/methods/native_sparse.c"],
+    depends=["bwbench/methods/native.h"],
+    extra_compile_args=["-O3", "-ffp-contract=off", "-fvisibility=hidden"],  # off: bits are to be those of torch
+    optional=True,
 )
 # Where a release's files can be read, as https://…/blob/v{version}/; None while they are published nowhere.
 PUBLISHED_AT: str | None = None
@@ -51,6 +61,24 @@ class BuildWithExtras(build_py):
         """What is built, schema and examples included."""
         extras = [] if self.editable_mode else [SCHEMA, *(EXAMPLES / source for source in example_files())]
         return [*super().get_outputs(include_bytecode), *(str(Path(self.build_lib) / extra) for extra in extras)]
+
+
+class BuildCompiled(build_ext):
+    """Compiles what is no Python module: its name tells no version of Python, as it does not depend on any."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Where bwbench/methods/native.py looks for it."""
+        return os.path.join(*fullname.split(".")) + ".compiled.so"
+
+
+class WheelOfAnyPython(bdist_wheel):
+    """One wheel for all versions of Python; for all systems, too, where nothing was compiled."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Of Python, its binary interface, and the system."""
+        *_, system = super().get_tag()
+        compiled = any(Path(self.bdist_dir).rglob("*.compiled.so")) if self.bdist_dir else False
+        return "py3", "none", system if compiled else "any"
 
 
 def example_files() -> list[Path]:
@@ -79,7 +107,8 @@ def packaged_readme(text: str, published_at: str | None) -> str:
 
 
 setup(
-    cmdclass={"build_py": BuildWithExtras},
+    ext_modules=[COMPILED],
+    cmdclass={"build_py": BuildWithExtras, "build_ext": BuildCompiled, "bdist_wheel": WheelOfAnyPython},
     long_description=packaged_readme((ROOT / "README.md").read_text(encoding="utf-8"), PUBLISHED_AT),
     long_description_content_type="text/markdown",
 )

@@ -20,6 +20,7 @@ from bwbench.cli.output import new_table, print_json, size, stderr, stdout
 if TYPE_CHECKING:
     from bwbench.base.registry import Entry, Registry
     from bwbench.experiment.plan.estimate import NamedTraffic
+    from bwbench.network.probe.machine import MachineFinding
     from bwbench.training.datasets.fetch import DownloadProgress, ReportProgress
 
 
@@ -143,13 +144,13 @@ data = typer.Typer(cls=CommandGroup, help="Data sets: download them, say where t
 
 
 def doctor(*, json: Annotated[bool, option("Print JSON instead of a table.", "--json")] = False) -> int:
-    """Look at this machine: rights, namespaces, netem or relay, cores, what the relay can carry here, leftovers.
+    """Look at this machine: rights, namespaces, netem or relay, cores, what the relay carries here, leftovers, codecs.
 
     Exit status 3 where experiments cannot run.
     """
     from bwbench.network.probe.machine import examine_machine
 
-    findings = examine_machine()
+    findings = [*examine_machine(), _codecs()]
     if json:
         print_json({"findings": [vars(finding) for finding in findings]})
     else:
@@ -158,6 +159,18 @@ def doctor(*, json: Annotated[bool, option("Print JSON instead of a table.", "--
             table.add_row(finding.check, finding.verdict, finding.text)
         stdout().print(table)
     return EXIT_UNFIT_MACHINE if any(finding.verdict == "unfit" for finding in findings) else EXIT_OK
+
+
+def _codecs() -> MachineFinding:
+    """Whether codecs run compiled."""
+    from bwbench.methods.native import find
+    from bwbench.network.probe.machine import MachineFinding
+
+    library, words = find()
+    if library is None:
+        text = f"in Python, to the same bits and more slowly: {words}"
+        return MachineFinding("codecs", "limited", text)
+    return MachineFinding("codecs", "ok", f"fp16, int8, sign, threshold, top-k and dgc are {words}")
 
 
 def clean(

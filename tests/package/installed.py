@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("bwbench", "configs", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md",
            "constraints.txt", "results/published/bandwidth-resnet8", "docs/plugins.md",
            *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("add-a*.md"))))  # fmt: skip
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "experiment.schema.json", "*.egg-info")
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "experiment.schema.json", "*.egg-info", "*.compiled.so")
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 OFFLINE = ("-q", "--no-deps", "--no-index")
 

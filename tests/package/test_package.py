@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from tests.package.installed import ROOT, Installed, build
 
+COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])  # that setuptools takes
 SMALL = ("--set", "limit.samples=1280", "--set", "evaluate.every=640 samples")
 DIGITS = ("--nodes", "2", "--link", "100 Mbit/s", "--latency", "1 ms")
 
@@ -38,12 +41,14 @@ def test_it_holds_what_the_repository_has_and_nothing_else(packages: tuple[Path,
     tracked = subprocess.run(["git", "ls-files", "bwbench"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert set(tracked.stdout.split()) <= names, "a file of bwbench/ is missing in the wheel"
     made = {name for name in names if not re.match(r"bwbench-[\d.]+\.dist-info/|bwbench/examples/", name)}
-    schema = "bwbench/experiment/config/experiment.schema.json"
-    assert made - set(tracked.stdout.split()) <= {schema} and schema in made
+    schema, library = "bwbench/experiment/config/experiment.schema.json", "bwbench/methods/native.compiled.so"
+    assert made - set(tracked.stdout.split()) == {schema, *([library] if COMPILER else [])}
+    system = r"linux_\w+" if COMPILER else "any"
+    assert re.fullmatch(rf"bwbench-[\d.]+-py3-none-{system}\.whl", wheel.name), "for any Python, of this system"
     assert wheel.stat().st_size < 2_000_000 and sdist.stat().st_size < 2_000_000
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"configs/wifi_10mbps.yaml", "CHANGELOG.md", "LICENSE", "setup.py"} <= inside
+    assert {"configs/wifi_10mbps.yaml", "CHANGELOG.md", "LICENSE", "setup.py", "bwbench/methods/native.h"} <= inside
     pages = ("docs/plugins.md", "docs/add-a")  # what `init` of a plugin points to
     others = {name.partition("/")[0] for name in inside if "/" in name and not name.startswith(pages)}
     assert not others & {"tests", "docs", "paper"}
@@ -60,6 +65,35 @@ def test_it_is_not_the_clone_that_runs(installed: Installed) -> None:
     done = installed.run("python", "-c", "import bwbench, torch; print(bwbench.__file__)")
     assert Path(done.stdout.strip()).is_relative_to(installed.environment), done.stderr
     assert "bwbench 0" in installed.bwbench("--version")
+
+
+CODECS = """
+import torch
+from bwbench.base.registry import COMPRESSIONS
+from bwbench.methods.native import find, native
+codec = COMPRESSIONS.load("int8")()
+x = torch.linspace(-1, 1, 1000)
+assert torch.allclose(codec.decode(codec.encode(x), 1000), x, atol=0.01)
+print("compiled" if native() else "not compiled", find().words)
+"""
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+def test_codecs_are_compiled(installed: Installed) -> None:
+    done = installed.run("python", "-c", CODECS)
+    assert done.stdout.startswith("compiled"), done.stdout + done.stderr
+
+
+def test_without_a_compiler_it_is_built_and_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", str(tmp_path / "no-compiler"))
+    _, wheel = build(tmp_path)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    without = Installed.make(tmp_path, wheel)
+    done = without.run("python", "-c", CODECS)
+    assert "not compiled" in done.stdout and "no C compiler" in done.stdout, done.stdout + done.stderr
+    without.install(tmp_path / "source", "--no-build-isolation", "--force-reinstall", "-e")
+    done = without.run("python", "-c", CODECS + "import bwbench; print(bwbench.__file__)")
+    assert "not compiled" in done.stdout and str(tmp_path / "source") in done.stdout, done.stdout + done.stderr
 
 
 def test_an_experiment_from_its_question_to_its_pictures(installed: Installed) -> None:

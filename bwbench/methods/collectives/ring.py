@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts, Exchange
-from bwbench.methods.collectives.transport import Round, Span, aligned, in_flight_bytes, ring_groups, segment_count
+from bwbench.methods.collectives.transport import (
+    Round,
+    Span,
+    aligned,
+    in_flight_bytes,
+    largest_segment_bytes,
+    ring_groups,
+    segment_count,
+)
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
@@ -48,7 +56,7 @@ class Ring(AbstractKeepingParts):
     buffers are announced before the first byte is sent, because gloo holds a message back until the receiver has
     announced a buffer, which would cost one more latency in every round. On a slow link an
     exchange keeps no more under way than fits into it and its queue (``in_flight_bytes``): large buckets go round in
-    several groups.
+    several groups. On a fast one segments are larger, as each costs time (``largest_segment_bytes``).
 
     Small buckets, where latency rules, take the exchange in two rounds: the same bytes without going round.
 
@@ -93,7 +101,8 @@ class Ring(AbstractKeepingParts):
             return
         place, size = round_.place, round_.size
         told = self.link if self.options.paced else None
-        groups = ring_groups(bucket.numel(), size, codec, in_flight_bytes(told, size))
+        most_bytes, largest_bytes = in_flight_bytes(told, size), largest_segment_bytes(told, size)
+        groups = ring_groups(bucket.numel(), size, codec, most_bytes, largest_bytes)
         incoming = self._announce(groups, bucket, codec, round_)
         last_hop = 2 * (size - 1) - 1
         sends: list[dist.Work] = []

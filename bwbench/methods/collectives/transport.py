@@ -24,9 +24,13 @@ SMALLEST_SEGMENT_BYTES = 4096
 # More than two only in pieces of this size: each costs some 280 bytes beside its payload, and processor time.
 COMFORTABLE_SEGMENT_BYTES = 24 * 1024
 MOST_SEGMENTS = 4  # no gap is left as soon as a chunk takes 4/3 of the latency; a fifth segment would gain little
-# No larger: a segment is passed on when it is here whole, decoded and added. No smaller either: at 1 Gbit/s each costs
-# processor time that the link waits for (rings of 64, 128, 256 and 512 kB came to 0.71, 0.77, 0.82 and 0.83 there).
+# No larger where a link is slow: a segment is passed on when it is here whole, decoded and added.
 LARGEST_SEGMENT_BYTES = 256 * 1024
+# On a fast link each message costs processor time that the link waits for, some 0.2 ms: the announcement of its receive
+# buffer, threads that wake up, Python's lock. So a segment may take so long there, up to that size. On two busy
+# processors 80 MB at 1 Gbit/s came to 0.75 of the limit with it, to 0.73 without; scatter-gather to 0.69, and 0.45.
+SEGMENT_S = 0.02
+LARGEST_FAST_SEGMENT_BYTES = 4 * 2**20
 ALIGNMENT_BYTES = 8  # of payloads inside a buffer, so that they can be read as any type of number
 
 # Where what fits is gone in less than this there is no limit: the time of many small messages would cost more than the
@@ -58,12 +62,23 @@ def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
     return float(max(LEAST_IN_FLIGHT_BYTES, fitting_bytes / sharing))
 
 
-def segment_count(payload_bytes: int) -> int:
-    """How many segments a payload is cut into."""
+def largest_segment_bytes(link: Link | None, num_ranks: int = 1) -> int:
+    """How large a segment may be: what the link carries in a while; where nothing is shaped, or known, much.
+
+    All ranks are told the same link, and so cut alike.
+    """
+    if link is None or not link.shaped:
+        return LARGEST_FAST_SEGMENT_BYTES
+    slowest_bps = min(node.slowest_bps for node in link.asked.nodes(num_ranks))  # in slow motion as of the asked link
+    return int(min(LARGEST_FAST_SEGMENT_BYTES, max(LARGEST_SEGMENT_BYTES, slowest_bps / 8 * SEGMENT_S)))
+
+
+def segment_count(payload_bytes: int, largest_bytes: int = LARGEST_SEGMENT_BYTES) -> int:
+    """How many segments of at most so many bytes a payload is cut into."""
     if payload_bytes < 2 * SMALLEST_SEGMENT_BYTES:
         return 1
     count = min(MOST_SEGMENTS, max(2, payload_bytes // COMFORTABLE_SEGMENT_BYTES))
-    return max(count, -(-payload_bytes // LARGEST_SEGMENT_BYTES))
+    return max(count, -(-payload_bytes // largest_bytes))
 
 
 def split(begin: int, end: int, count: int) -> list[Span]:
@@ -72,28 +87,36 @@ def split(begin: int, end: int, count: int) -> list[Span]:
     return [(begin + length * i // count, begin + length * (i + 1) // count) for i in range(count)]
 
 
-def cut(begin: int, end: int, codec: AbstractCodec) -> list[Span]:
+def cut(begin: int, end: int, codec: AbstractCodec, largest_bytes: int = LARGEST_SEGMENT_BYTES) -> list[Span]:
     """The segments of one message; none where it is empty.
 
     Depends on nothing but its arguments, so that sender and receiver cut alike.
     """
     if begin >= end:
         return []
-    return split(begin, end, min(segment_count(codec.payload_bytes(end - begin)), end - begin))
+    return split(begin, end, min(segment_count(codec.payload_bytes(end - begin), largest_bytes), end - begin))
 
 
-def ring_groups(num_elements: int, num_ranks: int, codec: AbstractCodec, most_bytes: float) -> list[list[list[Span]]]:
+def ring_groups(
+    num_elements: int,
+    num_ranks: int,
+    codec: AbstractCodec,
+    most_bytes: float,
+    largest_bytes: int = LARGEST_SEGMENT_BYTES,
+) -> list[list[list[Span]]]:
     """Segments of a ring, by group and chunk: ``[group][chunk][segment]``.
 
     There are as many chunks as ranks. Each is cut into equally many parts of at most ``most_bytes``, one a group; a
-    ring runs over the first part of all chunks, then over the second parts, and so on. Which chunk an element is in,
-    and with it the order of summation, does not depend on ``most_bytes``.
+    ring runs over the first part of all chunks, then over the second parts, and so on. Segments have at most
+    ``largest_bytes``. Which chunk an element is in, and with it the order of summation, depends on neither.
     """
     chunks = split(0, num_elements, num_ranks)
     payload_bytes = codec.payload_bytes(-(-num_elements // num_ranks))
     num_groups = max(1, int(-(-payload_bytes // most_bytes)))
     parts = [split(begin, end, num_groups) for begin, end in chunks]
-    return [[cut(*parts[chunk][group], codec) for chunk in range(num_ranks)] for group in range(num_groups)]
+    return [
+        [cut(*parts[chunk][group], codec, largest_bytes) for chunk in range(num_ranks)] for group in range(num_groups)
+    ]
 
 
 def aligned(num_bytes: int) -> int:

@@ -95,6 +95,13 @@ class AbstractBlockCodec(AbstractCodec):
         ``factors`` is what ``_decoding`` gave, of shape [·, num_blocks, 1].
         """
 
+    def _decoded_at_once(self, scales: torch.Tensor, codes: Any, values: torch.Tensor, *, add: bool) -> bool:
+        """Write all values, or add them, compiled; false, and nothing is changed, where that does not go.
+
+        ``scales`` as they are stored, of shape [scales_per_block, num_blocks].
+        """
+        return False
+
     def _scales(self, measures: torch.Tensor) -> torch.Tensor:
         """The scales of all blocks: fp32 of shape [scales_per_block, num_blocks], exact in ``scale_type``."""
         return measures
@@ -143,18 +150,21 @@ class AbstractBlockCodec(AbstractCodec):
 
     def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
         """Codes times scales."""
-        values, room = empty_fp32(num_elements), scratch()
+        values = empty_fp32(num_elements)
         scales, codes = self._split(payload, num_elements)
-        factors = self._decoding(scales.float()).unsqueeze(-1)
+        if self._decoded_at_once(scales, codes, values, add=False):
+            return values
+        room, factors = scratch(), self._decoding(scales.float()).unsqueeze(-1)
         for piece in self._pieces(num_elements):
             self._decode_piece(codes[piece.codes], factors[:, piece.blocks], piece.rows(values), room)
         return values
 
     def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
         """Add the values to ``total``, without room for all of them."""
-        room = scratch()
         scales, codes = self._split(payload, total.numel())
-        factors = self._decoding(scales.float()).unsqueeze(-1)
+        if self._decoded_at_once(scales, codes, total, add=True):
+            return
+        room, factors = scratch(), self._decoding(scales.float()).unsqueeze(-1)
         for piece in self._pieces(total.numel()):
             total_rows = piece.rows(total)
             rows = room.like(total_rows)

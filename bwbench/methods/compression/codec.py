@@ -126,6 +126,17 @@ class AbstractCodec(abc.ABC):
         """Add the values of a payload to ``total``, fp32 of shape [num_elements]."""
         total += self.decode(payload, total.numel())
 
+    def encode_keeping_excess(self, x: torch.Tensor, excess: torch.Tensor) -> torch.Tensor | None:
+        """The payload of ``x - excess``, and that of it which is too much left in ``excess``: for error feedback.
+
+        What ``excess -= x``, ``encode(-excess)`` and ``decode_add(payload, excess)`` would leave, to the same bits, in
+        fewer passes. None where a codec has no such way, as most, and nothing is changed.
+
+        Args:
+            x, excess: fp32 of shape [num_elements], contiguous, in host memory.
+        """
+        return None
+
     def fresh(self) -> AbstractCodec:
         """A codec with the same options, prepared alike, that remembers nothing."""
         other = copy.copy(self)

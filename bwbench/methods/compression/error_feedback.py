@@ -113,7 +113,13 @@ class ErrorFeedback(AbstractCodec):
 
         Raises ValueError where ``x`` has another length than the tensor before.
         """
-        total = self._with(x)
+        x = as_flat_fp32(x)
+        excess = self._excess_for(x)
+        at_once = self.codec.encode_keeping_excess(x, excess) if self.how.decay == 1.0 else None
+        if at_once is not None:
+            self._keep_idle()
+            return at_once
+        total = self._less_excess(x, excess)
         payload = self.codec.encode(total)
         if payload.untyped_storage().data_ptr() == total.untyped_storage().data_ptr():
             payload = payload.clone()  # of its own memory: the total changes now
@@ -124,22 +130,26 @@ class ErrorFeedback(AbstractCodec):
     def average(self, x: torch.Tensor, average_message: AverageMessage) -> torch.Tensor:
         """The mean of ``x`` plus the residual, by a linear codec; what this rank could not send is the new residual."""
         assert isinstance(self.codec, AbstractLinearCodec)
-        total = self._with(x)
+        x = as_flat_fp32(x)
+        total = self._less_excess(x, self._excess_for(x))
         mean, sent = self.codec.average(total, average_message)
         torch.sub(sent, total, out=total)
         self._keep_idle()
         return mean
 
-    def _with(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` plus the residual, in the memory of the latter."""
-        x = as_flat_fp32(x)
+    def _excess_for(self, x: torch.Tensor) -> torch.Tensor:
+        """What was sent too much so far, in units of this ``x``."""
         if self._excess is None:
             self._excess = torch.zeros_like(x)
         if self._excess.numel() != x.numel():
             raise ValueError(f"a residual of {self._excess.numel()} elements does not fit {x.numel()}: one a tensor")
         if self.follows_rate:
             self._follow(self._excess)
-        return torch.sub(x, self._excess, alpha=self.how.decay, out=self._excess)
+        return self._excess
+
+    def _less_excess(self, x: torch.Tensor, excess: torch.Tensor) -> torch.Tensor:
+        """``x`` plus the residual, in the memory of the latter."""
+        return torch.sub(x, excess, alpha=self.how.decay, out=excess)
 
     def _follow(self, excess: torch.Tensor) -> None:
         """Bring the residual into units of a gradient that is stepped with at ``rate``."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 from bwbench.methods.buffers import PIECE, array_of, empty_bytes, empty_fp32, scratch
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
 from bwbench.methods.deferred import np, torch
+from bwbench.methods.native import native
 
 LARGEST = 65504.0  # the largest finite value of binary16
 _INFINITY_BITS = 0x7C00  # a half whose bits, without the sign, are at least these is infinite or NaN
@@ -52,6 +53,8 @@ class Fp16(AbstractSixteenBits):
         """The halves nearest to ``x``, as bytes."""
         x = as_flat_fp32(x)
         payload = empty_bytes(2 * x.numel())
+        if (compiled := native()) is not None and compiled.to_halves(x, payload):
+            return payload
         halves, bits = payload.view(torch.float16), array_of(payload.view(torch.int16))
         for begin in range(0, x.numel(), PIECE):
             part, end = x[begin : begin + PIECE], begin + PIECE
@@ -61,6 +64,22 @@ class Fp16(AbstractSixteenBits):
             if signed >= _INFINITY_BITS or unsigned >= _MINUS_INFINITY_BITS:  # rare: something large, infinite or NaN
                 halves[begin:end] = torch.where(part.isinf(), part, part.clamp(-LARGEST, LARGEST))
         return payload
+
+    def decode(self, payload: torch.Tensor, num_elements: int) -> torch.Tensor:
+        """The values as fp32."""
+        if (compiled := native()) is not None:
+            values = empty_fp32(num_elements)
+            if compiled.from_halves(payload, values):
+                return values
+        return super().decode(payload, num_elements)
+
+    def decode_add(self, payload: torch.Tensor, total: torch.Tensor) -> None:
+        """Add the values to ``total``."""
+        done = 0
+        if (compiled := native()) is not None:
+            done = compiled.add_halves(payload, total)
+        if done < total.numel():
+            super().decode_add(payload[2 * done :], total[done:])
 
 
 class Bf16(AbstractSixteenBits):

@@ -7,10 +7,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
+from bwbench.methods.buffers import PIECE, Scratch, array_of, empty_bytes, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, pack, reciprocal, unpack, up_to_bf16, up_to_bits
+from bwbench.methods.compression.codec import as_flat_fp32
 from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.deferred import np, torch
+from bwbench.methods.native import native
 
 LARGEST_CODE = 255
 EPSILON = 1e-7  # of Bagua: keeps a constant tensor from dividing by zero
@@ -50,6 +52,18 @@ class Int8(AbstractBlockCodec):
     def _block(self, num_elements: int) -> int:
         return self.options.block or max(1, num_elements)
 
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """Lower ends and steps, and the codes."""
+        x = as_flat_fp32(x)
+        if (compiled := native()) is not None and compiled.fuses:
+            payload = empty_bytes(self.payload_bytes(x.numel()))
+            scales, codes = self._split(payload, x.numel())
+            block, relative = self._block(x.numel()), self.options.epsilon == "relative"
+            separate = self._blocks_in_company(x.numel())
+            if compiled.to_codes(x, block, EPSILON, scales, tensor_of(codes), relative=relative, separate=separate):
+                return payload
+        return super().encode(x)
+
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         torch.amax(rows, dim=1, out=measures[0])
         torch.amin(rows, dim=1, out=measures[1])
@@ -78,8 +92,18 @@ class Int8(AbstractBlockCodec):
         # One beyond either end by rounding, more where fp32 cannot tell the steps of a nearly constant tensor apart.
         tensor_of(codes).copy_(shorts.clamp_(0, LARGEST_CODE))
 
+    def _blocks_in_company(self, num_elements: int) -> int:
+        """How many blocks, from the first one on, share a piece with others: their products are rounded first."""
+        block = self._block(num_elements)
+        a_piece, whole = PIECE // block, num_elements // block
+        return 0 if a_piece < 2 else whole - (whole % a_piece == 1)
+
     def _decoding(self, scales: torch.Tensor) -> torch.Tensor:
         return torch.stack([scales[0] * scales[1], scales[1]])
+
+    def _decoded_at_once(self, scales: torch.Tensor, codes: Any, values: torch.Tensor, *, add: bool) -> bool:
+        compiled, block = native(), self._block(values.numel())
+        return compiled is not None and compiled.from_codes(tensor_of(codes), block, scales, values, add=add)
 
     def _decode_piece(self, codes: Any, factors: torch.Tensor, rows: torch.Tensor, room: Scratch) -> None:
         rows.view(-1).copy_(tensor_of(codes))

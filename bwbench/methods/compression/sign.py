@@ -7,10 +7,12 @@ from typing import Any
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.buffers import PIECE, Scratch, array_of, tensor_of
+from bwbench.methods.buffers import PIECE, Scratch, array_of, empty_bytes, tensor_of
 from bwbench.methods.compression.blocks import AbstractBlockCodec, expand_signs
+from bwbench.methods.compression.codec import as_flat_fp32
 from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.deferred import np, torch
+from bwbench.methods.native import LARGEST_BLOCK, Native, native
 
 
 class SignConfig(ComponentConfig):
@@ -37,6 +39,41 @@ class Sign(AbstractBlockCodec):
     late_residual = True
     _base = 2
     options: SignConfig
+
+    @property
+    def _compiled(self) -> Native | None:
+        """What does all of this in one pass; None where blocks do not end with a byte, or it would add up otherwise."""
+        block, found = self.options.block, native()
+        return found if found is not None and found.sums_alike and block % 8 == 0 and block <= LARGEST_BLOCK else None
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """Mean magnitudes and signs."""
+        x = as_flat_fp32(x)
+        if (compiled := self._compiled) is not None:
+            payload = empty_bytes(self.payload_bytes(x.numel()))
+            means, codes = self._split(payload, x.numel())
+            if compiled.to_signs(x, self.options.block, means, tensor_of(codes)) == x.numel():
+                return payload
+        return super().encode(x)
+
+    def encode_keeping_excess(self, x: torch.Tensor, excess: torch.Tensor) -> torch.Tensor | None:
+        """Mean magnitudes and signs of what is left of ``x``; three passes less over memory."""
+        if (compiled := self._compiled) is None:
+            return None
+        block, payload = self.options.block, empty_bytes(self.payload_bytes(x.numel()))
+        means, codes = self._split(payload, x.numel())
+        done = compiled.to_signs_with_excess(x, excess, block, means, tensor_of(codes))
+        if done < x.numel():  # something not finite, from this block on
+            total = torch.sub(x[done:], excess[done:], out=excess[done:])
+            rest = super().encode(total)
+            means_of_rest, codes[done // 8 :] = self._split(rest, total.numel())
+            means[:, done // block :].copy_(means_of_rest)
+            self.decode_add(rest, total.neg_())
+        return payload
+
+    def _decoded_at_once(self, scales: torch.Tensor, codes: Any, values: torch.Tensor, *, add: bool) -> bool:
+        compiled, block = self._compiled, self.options.block
+        return compiled is not None and compiled.from_signs(tensor_of(codes), block, scales, values, add=add)
 
     def _measure(self, rows: torch.Tensor, measures: torch.Tensor, room: Scratch) -> None:
         torch.mean(room.magnitudes(rows), dim=1, out=measures[0])

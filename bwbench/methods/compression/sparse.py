@@ -21,10 +21,11 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from bwbench.base.component import ComponentConfig
-from bwbench.methods.buffers import array_of, tensor_of
+from bwbench.methods.buffers import array_of, empty_fp32, tensor_of
 from bwbench.methods.compression.codec import AbstractCodec, as_flat_fp32
 from bwbench.methods.compression.error_feedback import Feedback
 from bwbench.methods.deferred import np, torch
+from bwbench.methods.native import native
 
 # Low bits of a gap (or DENSE), number of entries, bytes of their values. 16 bytes: the values begin at a multiple of 8.
 _HEADER = struct.Struct("<BxxxIQ")
@@ -71,6 +72,10 @@ class AbstractSparseCodec(AbstractCodec):
         indices, values = self._unpacked(payload)
         if indices is None:
             return values
+        if (compiled := native()) is not None:
+            filled = empty_fp32(num_elements)
+            if compiled.scatter(array_of(values), indices, filled):
+                return filled
         dense = np.zeros(num_elements, np.float32)  # not torch.zeros: pages that stay zero are never touched
         dense[indices] = array_of(values)
         return tensor_of(dense)
@@ -80,7 +85,7 @@ class AbstractSparseCodec(AbstractCodec):
         indices, values = self._unpacked(payload)
         if indices is None:
             total += values
-        else:
+        elif (compiled := native()) is None or not compiled.scatter_add(array_of(values), indices, total):
             array_of(total)[indices] += array_of(values)
 
     def _packed(self, x: torch.Tensor, indices: np.ndarray) -> torch.Tensor:
@@ -144,8 +149,10 @@ def encode_indices(indices: np.ndarray, num_elements: int) -> tuple[np.ndarray, 
     """
     if len(indices) == 0:
         return np.empty(0, np.uint8), 0
-    gaps = np.diff(indices, prepend=-1) - 1
     low_bits = best_low_bits(len(indices) / num_elements)
+    if (compiled := native()) is not None:
+        return compiled.encode_places(indices, low_bits, most_index_bytes(len(indices), num_elements)), low_bits
+    gaps = np.diff(indices, prepend=-1) - 1
     quotients = gaps >> low_bits
     ends = np.cumsum(quotients + 1) - 1
     unary = np.zeros(int(ends[-1]) + 1, np.uint8)
@@ -163,6 +170,11 @@ def decode_indices(code: np.ndarray, num_entries: int, low_bits: int) -> np.ndar
     """
     if num_entries == 0:
         return np.empty(0, np.int64)
+    if (compiled := native()) is not None and low_bits <= MOST_LOW_BITS:
+        places, held = compiled.decode_places(code, num_entries, low_bits)
+        if held != num_entries:
+            raise ValueError(f"a code of {num_entries} indices holds {held}")
+        return places
     low_bytes = low_bits * -(-num_entries // 8)
     ends = np.flatnonzero(np.unpackbits(code[low_bytes:]).view(np.bool_))
     if len(ends) != num_entries:
@@ -200,6 +212,8 @@ def bits_of(value: float) -> int:
 
 def at_least(x: np.ndarray, threshold_bits: int) -> np.ndarray:
     """Indices, int64 and ascending, of the entries of ``x`` (fp32, flat) whose magnitude is the threshold or more."""
+    if (compiled := native()) is not None:
+        return compiled.at_least(x, threshold_bits)
     bits = x.view(np.int32)
     magnitudes, large = np.empty(min(PART, len(x)), np.int32), np.empty(min(PART, len(x)), np.bool_)
     found = [np.empty(0, np.int64)]
@@ -229,8 +243,8 @@ def largest(x: np.ndarray, count: int, *, exact: bool = False) -> np.ndarray:
     if not exact and (guess := _guess(x, count)) is not None:
         indices = at_least(x, guess)
         if len(indices) > count:
-            magnitudes = _magnitudes(x[indices])
-            return indices[magnitudes >= _rank(magnitudes, count)]
+            magnitudes = _magnitudes_at(x, indices)
+            return _those_at_least(indices, magnitudes, _rank(magnitudes, count))
         if len(indices) >= (1.0 - TOLERANCE) * count or guess == SMALLEST:
             return indices
     return at_least(x, max(SMALLEST, _rank(_magnitudes(x), count)))
@@ -242,14 +256,34 @@ def _guess(x: np.ndarray, count: int) -> int | None:
     if 4 * size > len(x):
         return None
     passing = math.ceil(SAMPLED_ABOVE + MARGIN_SIGMAS * math.sqrt(SAMPLED_ABOVE))
+    return max(SMALLEST, _rank(_sample(x, size), passing))
+
+
+def _sample(x: np.ndarray, size: int) -> np.ndarray:
+    """Magnitudes of ``size`` entries of ``x``, spread evenly."""
+    if (compiled := native()) is not None:
+        return compiled.sample(x, size)
     # Steps of the golden ratio spread evenly over any length and fall in with no period that a tensor's shape may have.
     steps = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     places = (steps >> np.uint64(32)) * np.uint64(len(x)) >> np.uint64(32)
-    return max(SMALLEST, _rank(_magnitudes(x[places.astype(np.int64)]), passing))
+    return _magnitudes(x[places.astype(np.int64)])
 
 
 def _magnitudes(x: np.ndarray) -> np.ndarray:
     return np.asarray(x.view(np.int32) & MAGNITUDE_BITS)
+
+
+def _magnitudes_at(x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    compiled = native()
+    return _magnitudes(x[indices]) if compiled is None else compiled.magnitudes_at(x, indices)
+
+
+def _those_at_least(indices: np.ndarray, magnitudes: np.ndarray, threshold_bits: int) -> np.ndarray:
+    """Of ``indices`` those whose magnitude is the threshold or more; may lie in the same memory."""
+    compiled = native()
+    if compiled is None:
+        return indices[magnitudes >= threshold_bits]
+    return compiled.keep_at_least(indices, magnitudes, threshold_bits)
 
 
 def _rank(magnitudes: np.ndarray, count: int) -> int:
@@ -276,7 +310,7 @@ def top_k(x: np.ndarray, num_entries: int, *, exact: bool) -> np.ndarray:
     indices = largest(x, num_entries, exact=exact)
     surplus = len(indices) - num_entries
     if surplus > 0:
-        magnitudes = _magnitudes(x[indices])
+        magnitudes = _magnitudes_at(x, indices)
         indices = np.delete(indices, np.flatnonzero(magnitudes == magnitudes.min())[-surplus:])
     return indices
 

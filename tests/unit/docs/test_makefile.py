@@ -44,6 +44,18 @@ def test_an_environment_is_made_once(checkout: Path, stamp: str) -> None:
     assert "install" in installed(checkout, stamp)
 
 
+def test_it_is_made_again_where_what_is_compiled_has_changed(checkout: Path) -> None:
+    source = checkout / "bwbench" / "methods" / "native.c"
+    source.parent.mkdir(parents=True)
+    source.write_text("int bw_version(void) { return 1; }")
+    os.utime(source, (1e9, 1e9))
+    assert "install" in installed(checkout, ".venv/ready")
+    assert installed(checkout, ".venv/ready") == ""
+    os.utime(checkout / ".venv" / "ready", (1.1e9, 1.1e9))
+    os.utime(source, (1.2e9, 1.2e9))
+    assert "install" in installed(checkout, ".venv/ready")
+
+
 def test_figures_need_no_torch(checkout: Path) -> None:
     assert "torch" not in installed(checkout, ".venv/reading")
     assert "torch" in installed(checkout, ".venv/ready")

@@ -7,6 +7,7 @@ from bwbench.methods.collectives import ring as ring_module
 from bwbench.methods.collectives.ring import LARGEST_DIRECT_CHUNK_BYTES, Ring, RingConfig, goes_directly
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import NoCompression
+from bwbench.network.link import Link
 from tests.contract.test_collectives import average, inputs
 
 
@@ -36,8 +37,8 @@ def test_an_unpaced_ring_is_told_nothing_of_its_link(paced, monkeypatch):
     told = []
     monkeypatch.setattr(ring_module, "in_flight_bytes", lambda link, size: told.append(link) or 1000.0)
     ring = Ring(RingConfig(paced=paced))
-    ring.link = "10 Mbit/s"
+    ring.link = Link(bandwidth="10 Mbit/s")
     with pytest.raises(RuntimeError, match="not connected"):  # it has looked at its link by then
         ring._average(torch.zeros(100_000), NoCompression(), Round(0, Members((0, 1, 2), 0)))
-    assert told == ["10 Mbit/s" if paced else None]
+    assert told == [ring.link if paced else None]
     assert ring._flows(4) == (1 if paced else 0)

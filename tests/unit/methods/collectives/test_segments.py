@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bwbench.base.registry import COLLECTIVES
+from bwbench.methods.collectives.collective_contract import inputs, make_codec
+from bwbench.methods.collectives.rank_threads import round_of, run_ranks
 from bwbench.methods.collectives.transport import (
     LARGEST_SEGMENT_BYTES,
     cut,
     in_flight_bytes,
+    largest_segment_bytes,
     ring_groups,
     segment_count,
     split,
@@ -52,6 +58,28 @@ def test_groups_cover_everything_once_and_keep_the_chunk(num_elements, num_ranks
     assert len(set(covered)) == len(covered)
 
 
+@pytest.mark.parametrize(
+    "link, largest_bytes",
+    [
+        (None, 4 << 20),
+        (UNSHAPED, 4 << 20),
+        (Link(bandwidth="10 Mbit/s"), 256 << 10),
+        (Link(bandwidth="100 Mbit/s"), 256 << 10),
+        (Link(bandwidth="1 Gbit/s"), 2_500_000),
+        (Link(bandwidth="10 Gbit/s"), 4 << 20),
+        (Link(bandwidth="1 Gbit/s", overrides={1: {"bandwidth": "10 Mbit/s"}}), 256 << 10),
+        (Link(bandwidth="1 Gbit/s").dilated(8), 2_500_000),
+    ],
+)
+def test_segments_are_larger_where_the_link_is_fast(link, largest_bytes):
+    assert largest_segment_bytes(link, num_ranks=4) == largest_bytes
+
+
+@pytest.mark.parametrize("num_bytes, largest_bytes, count", [(8 << 20, 4 << 20, 4), (20 << 20, 4 << 20, 5), (9, 1, 1)])
+def test_there_are_four_of_a_chunk_or_as_many_as_the_largest_size_takes(num_bytes, largest_bytes, count):
+    assert segment_count(num_bytes, largest_bytes) == count
+
+
 def test_nothing_to_cut():
     assert cut(5, 5, NoCompression()) == []
     assert cut(5, 6, NoCompression()) == [(5, 6)]
@@ -72,3 +100,23 @@ def test_in_flight_is_the_pipe_and_its_queue():
 def test_slow_motion_has_as_much_in_flight(dilation, bandwidth, shared):
     link = Link(bandwidth=bandwidth, latency="2.5 ms", queue="1 bdp", medium="shared" if shared else "switched")
     assert in_flight_bytes(link.dilated(dilation), num_ranks=4) == in_flight_bytes(link, num_ranks=4)
+
+
+@pytest.mark.parametrize(
+    "collective, codec", [("ring", "none"), ("ring", "fp16"), ("scatter-gather", "none"), ("scatter-gather", "int8")]
+)
+def test_no_bit_depends_on_the_cut(collective, codec):
+    tensors = inputs(3, 4_000_003)
+    links = (None, Link(bandwidth="10 Mbit/s"), Link(bandwidth="1 Gbit/s"))
+
+    def work(group, rank):
+        means = []
+        for link in links:
+            averaging = COLLECTIVES.load(collective)()
+            averaging.connect(group, link)
+            means.append(tensors[rank].clone())
+            averaging.average(means[-1], make_codec(codec, len(means[-1]), rank, 3), round_of(group, 3))
+        return means
+
+    first, *others = [mean for means in run_ranks(3, work) for mean in means]
+    assert all(torch.equal(first, other) for other in others)
