@@ -61,10 +61,10 @@ class Link(BaseModel):
         loss_burst: mean number of frames that the bad state of a Gilbert-Elliott chain lasts; None loses each frame
             independently of the others.
         loss_in_bad, loss_in_good: probability with which that chain loses a frame in either state.
-        queue: drop-tail queue before each bottleneck: a time at its rate, bytes, packets or multiples of the
-            bandwidth-delay product. A time or such products are no less than 64 kB (but no more than a second's worth
-            of those), and on a shared air no less than two transmissions. 50 ms where nothing is said; None on a link
-            that is not shaped, and there alone.
+        queue: before each bottleneck: a time at its rate, bytes, packets or multiples of the bandwidth-delay product.
+            A time or such products are no less than 64 kB (but no more than a second's worth of those), and on a shared
+            air no less than two transmissions. Drop-tail, or what a discipline does (``{discipline: fq_codel}``). 50 ms
+            where nothing is said; None on a link that is not shaped, and there alone.
         medium: ``switched`` gives each node a full-duplex link of its own; ``shared`` is one half-duplex air, which a
             frame from station to station crosses twice (up to the access point, down again).
         standard: of a shared air; sets the defaults of ``efficiency`` and ``aggregation``.
@@ -191,6 +191,22 @@ class Link(BaseModel):
     def wanders(self) -> bool:
         """Whether it varies slowly, and not from frame to frame."""
         return self.has_jitter and self.jitter_kind == "correlated"
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """Everyone's, then those of the nodes that differ."""
+        asked = (self.queue, *(override.queue for override in self.overrides.values()))
+        return tuple(queue for queue in asked if queue is not None)
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a discipline manages the queue of any node."""
+        return any(queue.discipline is not None for queue in self.queues)
+
+    @property
+    def marks(self) -> bool:
+        """Whether queues mark packets, so that the nodes' TCP is to take part in that (ECN)."""
+        return any(queue.discipline is not None and queue.discipline.ecn for queue in self.queues)
 
     @property
     def full_frame(self) -> FullFrame:
@@ -342,6 +358,7 @@ class Link(BaseModel):
             queue_packets=queue.packets,
             up_trace=up_trace,
             down_trace=down_trace,
+            discipline=queue.discipline,
         )
 
 
@@ -401,8 +418,8 @@ def _check_medium(link: Link) -> None:
 
 
 def _check_queues(link: Link) -> None:
-    for queue in (link.queue, *(override.queue for override in link.overrides.values())):
-        if queue is not None and queue.unit == "B" and queue.amount < link.full_frame.num_bytes:
+    for queue in link.queues:
+        if queue.unit == "B" and queue.amount < link.full_frame.num_bytes:
             frame = f"one frame ({link.full_frame.num_bytes} B where 'mtu' is {link.mtu})"
             raise refused(f"a queue of {queue.amount:g} B is too small: it has to hold {frame}")
 
@@ -437,7 +454,7 @@ def _with_queue(content: Mapping[str, Any], queue: Queue) -> dict[str, Any]:
     """The keys of a link, with that queue where it is shaped and none is named."""
     if content.get("queue") is not None or content.get("shaped", True) is False:
         return dict(content)
-    return {**content, "queue": str(queue)}
+    return {**content, "queue": queue.size}
 
 
 UNSHAPED = Link(shaped=False)

@@ -204,6 +204,8 @@ def beyond_netem(link: Link) -> str:
         return "outages (its qdiscs stay as they are set)"
     if link.varies:
         return "a trace (its qdiscs stay as they are set)"
+    if link.is_managed:
+        return "a queue with a discipline (it is drop-tail)"
     if link.wanders:
         return "a delay that wanders (it draws every frame's anew: 'jitter_kind: independent' asks for that)"
     kinds = [link.base, *(link.node(node) for node in sorted(link.overrides))]

@@ -18,6 +18,8 @@ from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link.trace_file import load_trace
 from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import AbstractBackend, WireCounters
+from bwbench.network.relay.frame_headers import FrameHeaders
+from bwbench.network.relay.managed import ManagedSchedule
 from bwbench.network.relay.port import RelayPort, charge, mac_bytes, slot_bytes_for
 from bwbench.network.relay.relay_loop import Relay
 from bwbench.network.relay.schedule import AbstractSchedule, RelayModel, applied_relay
@@ -146,4 +148,9 @@ class RelayBackend(AbstractBackend):
             frames, num_bytes, is_ack = charge(frame)
             lost(src, dst, frames, num_bytes, is_ack=is_ack, entered=entered)
 
-        return SwitchedSchedule(model, on_drop) if model.air is None else SharedSchedule(model, on_drop)
+        headers = FrameHeaders(model.link.seed)
+        if model.air is not None:
+            return SharedSchedule(model, on_drop, headers)
+        if model.is_managed:
+            return ManagedSchedule(model, on_drop, headers)
+        return SwitchedSchedule(model, on_drop)

@@ -24,6 +24,7 @@ from typing import Generic, Protocol, TypeVar
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
 from bwbench.network.link.air import Air
+from bwbench.network.link.discipline import AbstractDiscipline
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Trace
@@ -32,19 +33,21 @@ from bwbench.network.relay.delays import delays_of
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of one node's link: a rate, and the drop-tail queue before it.
+    """One direction of one node's link: a rate, and the queue before it.
 
     Attributes:
         rate_bps: of Ethernet frames; on a shared air the PHY rate of the station. The mean where a trace drives it.
         queue_bytes: what the queue holds; on a link of its own the frame on its way out is part of it.
         queue_packets: the same where it counts packets of whatever size; None where it counts bytes.
         trace: the rate over time while the link plays; None where it is constant.
+        discipline: what manages the queue; None where it is drop-tail.
     """
 
     rate_bps: float
     queue_bytes: int
     queue_packets: int | None = None
     trace: RateTrace | None = None
+    discipline: AbstractDiscipline | None = None
 
     @property
     def fastest_bps(self) -> float:
@@ -87,8 +90,9 @@ class RelayModel:
 
         def direction(rate_bps: float, queue_bytes: int, node: NodeLink, trace: Trace | None) -> Direction:
             if trace is None:
-                return Direction(rate_bps, queue_bytes, node.queue_packets)
-            return Direction(load_once(trace).mean_bps, queue_bytes, node.queue_packets, load_once(trace))
+                return Direction(rate_bps, queue_bytes, node.queue_packets, None, node.discipline)
+            rates = load_once(trace)
+            return Direction(rates.mean_bps, queue_bytes, node.queue_packets, rates, node.discipline)
 
         # Nodes that are alike share their paths: of 254 nodes only those that differ cost anything.
         between = cache(path_between)
@@ -115,6 +119,11 @@ class RelayModel:
     def has_loss(self) -> bool:
         """Whether frames are lost at random on any path."""
         return self.link.burst_loss is not None or any(path.loss > 0 for row in self.paths for path in row)
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a discipline manages any queue."""
+        return any(direction.discipline is not None for direction in (*self.up, *self.down))
 
     @property
     def varies(self) -> bool:
@@ -171,6 +180,7 @@ def _applied_node(node: NodeLink) -> JsonObject:
         "queue_bytes": node.up_queue_bytes,
         "down_queue_bytes": node.down_queue_bytes,
         "queue_packets": node.queue_packets,
+        "discipline": node.discipline.written() if node.discipline else None,
         "up_trace": _applied_trace(node.up_trace),
         "down_trace": _applied_trace(node.down_trace),
     }

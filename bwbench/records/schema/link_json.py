@@ -98,6 +98,7 @@ class NodeApplied(Record):
     queue_bytes: Whole | None = None
     down_queue_bytes: Whole | None = None
     queue_packets: Whole | None = None
+    discipline: JsonObject | None = None
     up_trace: JsonObject | None = None
     down_trace: JsonObject | None = None
 
@@ -143,6 +144,7 @@ class Applied(NodeApplied, _OfAllNodes):
         bandwidth_bps: the slower of up_bps and down_bps, of most nodes.
         latency_s, jitter_s, loss: of the path between two of them.
         queue_bytes, down_queue_bytes, queue_packets: room before the node's rates.
+        discipline: what manages these queues, with all that it was told; None where they are drop-tail.
         up_trace, down_trace: files that rates are played from.
         jitter_kind, jitter_distribution, reorder, burst_loss: how delays and losses vary.
         medium, air: whether nodes share the air, and how.

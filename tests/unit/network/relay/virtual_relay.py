@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from bwbench.network.link import Link
 from bwbench.network.link.rate_trace import RateTrace
-from bwbench.network.relay.schedule import NEVER, RelayModel
+from bwbench.network.relay.managed import ManagedSchedule
+from bwbench.network.relay.schedule import NEVER, AbstractSchedule, RelayModel
 from bwbench.network.relay.shared_air import SharedSchedule
 from bwbench.network.relay.switched import SwitchedSchedule
 
@@ -46,6 +47,20 @@ class Outcome:
         return sum(frame.num_bytes * 8 for frame in frames if not srcs or frame.src in srcs) / (end_s - begin_s)
 
 
+class Flows:
+    """Headers of submissions: each pair of nodes is one flow, which nobody marks."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._pairs = pairs
+
+    def flow(self, frame: int) -> int:
+        src, dst = self._pairs[frame]
+        return 100 * src + dst
+
+    def marked(self, frame: int) -> int | None:
+        return None
+
+
 def model(num_nodes: int = 4, traces: Mapping[str, RateTrace] | None = None, **asked: Any) -> RelayModel:
     """Of a link of 8 Mbit/s and 2.5 ms with changes; a trace's file is the name of one of ``traces``."""
     link = {"bandwidth": BANDWIDTH, "latency": "2.5 ms", "queue": "64 kB", **asked}
@@ -77,7 +92,14 @@ def run(
     def on_drop(src: int, dst: int, frame: int, entered: bool) -> None:
         (outcome.lost if entered else outcome.refused).append(frame)
 
-    schedule = SwitchedSchedule[int](asked, on_drop) if asked.air is None else SharedSchedule[int](asked, on_drop)
+    schedule: AbstractSchedule[int]
+    flows = Flows([(src, dst) for _, src, dst, _ in submissions])
+    if asked.air is not None:
+        schedule = SharedSchedule[int](asked, on_drop, flows)
+    elif asked.is_managed:
+        schedule = ManagedSchedule[int](asked, on_drop, flows)
+    else:
+        schedule = SwitchedSchedule[int](asked, on_drop)
     waiting = sorted(enumerate(submissions), key=lambda item: item[1][0])[::-1]
     told = list(reversed(commands))
     now_s = waiting[-1][1][0] if waiting else 0.0
