@@ -61,6 +61,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "wired": [],
         "mtu": 1500,
         "outages": [],
+        "cross_traffic": [],
         "overrides": {},
         "seed": 1,
         "backend": "auto",

@@ -12,6 +12,7 @@ from bwbench.base.explain import refused
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate, PositiveShare, Probability
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.chance import Distribution, GilbertElliott, JitterKind
+from bwbench.network.link.cross_traffic import CrossTraffic
 from bwbench.network.link.dilation import (
     check_dilation,
     dilated_air,
@@ -37,7 +38,7 @@ from bwbench.network.link.node_link import (
     TcpSettings,
     path_between,
 )
-from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_tuple
+from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_list, as_tuple
 
 MAX_SEED = 2**32 - 1
 MTUS = (576, 65_000)  # what every host of IPv4 takes; what fits a slot of 64 KiB in the relay's receive ring
@@ -74,6 +75,7 @@ class Link(BaseModel):
         wired: nodes that are wired to the access point, on a wire that is never busy.
         trace: rates that change over time.
         outages: times in which links are dead.
+        cross_traffic: what others send over the nodes' links while the link plays.
         overrides: nodes that differ, by their number.
         mtu: largest IP packet of the nodes' interfaces, in bytes.
         tcp: settings of the nodes' TCP.
@@ -105,6 +107,7 @@ class Link(BaseModel):
     wired: NodeNumbers = ()
     trace: Traces | None = None
     outages: Annotated[tuple[Outage, ...], BeforeValidator(as_tuple)] = ()
+    cross_traffic: Annotated[tuple[CrossTraffic, ...], BeforeValidator(as_list)] = ()
     overrides: dict[NodeNumber, NodeOverride] = Field(default_factory=dict)
     mtu: int = Field(DEFAULT_MTU, ge=MTUS[0], le=MTUS[1])
     tcp: TcpSettings = TcpSettings()
@@ -165,6 +168,7 @@ class Link(BaseModel):
                 "queue": dilated_queue(self.queue, factor),
                 "trace": dilated_traces(self.trace, factor),
                 "outages": tuple(dilated_outage(outage, factor) for outage in self.outages),
+                "cross_traffic": tuple(traffic.dilated(factor) for traffic in self.cross_traffic),
                 "overrides": dilated_overrides(self.overrides, factor),
                 "tcp": dilated_tcp(self.tcp, factor),
             }
@@ -277,7 +281,7 @@ class Link(BaseModel):
     @property
     def varies(self) -> bool:
         """Whether the link changes over time: then it stays steady (mean rates, no outage) until it is told to play."""
-        return bool(self.outages) or any(self.traces)
+        return bool(self.outages or self.cross_traffic) or any(self.traces)
 
     @property
     def traces(self) -> tuple[Traces | None, ...]:
@@ -314,6 +318,8 @@ class Link(BaseModel):
             words.append(f"MTU {self.mtu}")
         if self.outages:
             words.append(f"{len(self.outages)} outage(s)")
+        if self.cross_traffic:
+            words.append(f"beside {', '.join(traffic.kind for traffic in self.cross_traffic)}")
         if self.overrides:
             words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
         return ", ".join(words)
@@ -411,6 +417,8 @@ def _check_medium(link: Link) -> None:
             if getattr(link, name) != Link.model_fields[name].default:
                 raise refused(f"'{name}' belongs to 'medium: shared'; leave it out, or share the air")
         return
+    if link.cross_traffic:
+        raise refused("'cross_traffic' needs links of the nodes' own; on a shared air add nodes that send it")
     if link.up_bps != link.down_bps or any(o.up_bps != o.down_bps for o in link.overrides.values()):
         raise refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
     if any(trace is not None and trace.up != trace.down for trace in link.traces):
@@ -430,6 +438,7 @@ def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
         "overrides": list(link.overrides),
         "wired": list(link.wired),
         "outages": [node for outage in link.outages for node in outage.nodes or ()],
+        "cross_traffic": [node for traffic in link.cross_traffic for node in traffic.nodes or ()],
     }
     found = [
         (key, f"there is no node {number}; nodes are numbered 0 to {num_nodes - 1}")

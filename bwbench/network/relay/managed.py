@@ -6,10 +6,13 @@ have waited, or lets one overtake another. So packets wait here, and decisions a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 from bwbench.network.link.discipline import CoDel, FqCoDel, Pie, Red
+from bwbench.network.relay.cross_traffic import AbstractSource, sources_of
 from bwbench.network.relay.disciplines import (
     AbstractQueue,
     CoDelQueue,
@@ -56,50 +59,113 @@ def queue_of(
     return DropTailQueue(room, dropped, mark)
 
 
+@dataclass(slots=True)
+class _OfOthers(Packet[Any]):
+    """A packet of cross traffic: from nowhere to nowhere."""
+
+    source: AbstractSource | None = None
+
+
 class ManagedBottleneck(Generic[ItemT]):
     """A rate behind a queue that decides when the link falls free. Calls come in the order of their times.
 
     Args:
+        make_queue: makes the queue, of what is told of packets that are dropped, and what marks them.
         sent: told of each packet that is sent, with the time at which its last bit is.
+        dropped: told of each one that is dropped.
+        mark: see ``AbstractQueue``.
+        sources: of cross traffic, which is told of by nobody else.
+        frame_bytes: of their packets.
     """
 
-    def __init__(self, line: Line, queue: AbstractQueue[ItemT], sent: Callable[[float, Packet[ItemT]], None]) -> None:
-        self._line, self._queue, self._sent = line, queue, sent
+    def __init__(
+        self,
+        line: Line,
+        make_queue: Callable[[Callable[[Packet[ItemT]], None], Callable[[Packet[ItemT]], bool]], AbstractQueue[ItemT]],
+        sent: Callable[[float, Packet[ItemT]], None],
+        dropped: Callable[[Packet[ItemT]], None],
+        mark: Callable[[Packet[ItemT]], bool],
+        sources: Sequence[AbstractSource] = (),
+        frame_bytes: int = 0,
+    ) -> None:
+        self._line, self._sent, self._tell_dropped, self._mark = line, sent, dropped, mark
+        self._sources, self._frame_bytes = sources, frame_bytes
+        self._queue = make_queue(self._dropped, self._marked)
         self._free_s = 0.0
         self._ready_s = 0.0  # when the queue was last empty until
+        self._now_s = 0.0
 
     def put(self, now_s: float, packet: Packet[ItemT]) -> None:
         """A packet has come. What happens to it, ``serve`` decides."""
         self.serve(now_s)
+        self._put(now_s, packet)
+
+    def serve(self, until_s: float) -> None:
+        """Every packet that came before ``until_s`` has been put: send what can begin by then."""
+        if not self._sources:
+            self._send(until_s)
+            return
+        while (decision_s := self.next_s()) <= until_s:
+            source = min(self._sources, key=_next_of)
+            if self._decision_s() <= source.next_s:
+                self._send(decision_s)
+                continue
+            for _ in range(source.step()):
+                self._put(decision_s, _OfOthers(None, self._frame_bytes, flow=source.flow, source=source))
+
+    def next_s(self) -> float:
+        """When it has to decide again; ``NEVER`` where nothing waits."""
+        decision_s = self._decision_s()
+        return min(decision_s, min(self._sources, key=_next_of).next_s) if self._sources else decision_s
+
+    def switch(self, now_s: float, since_s: float | None) -> Callable[[float], float]:
+        """See ``VariedBottleneck``; cross traffic begins, or ends."""
+        moved = self._line.switch(now_s, since_s)
+        self._free_s = moved(self._free_s)
+        for source in self._sources:
+            source.stop() if since_s is None else source.start(now_s)
+        return moved
+
+    def _decision_s(self) -> float:
+        if not self._queue.num_packets:
+            return NEVER
+        return self._free_s if self._free_s > self._ready_s else self._ready_s
+
+    def _put(self, now_s: float, packet: Packet[ItemT]) -> None:
+        self._now_s = now_s
         if not self._queue.num_packets:
             self._ready_s = now_s
         sending_bytes = self._line.bits_between(now_s, self._free_s) / 8 if self._free_s > now_s else 0.0
         self._queue.put(now_s, packet, sending_bytes)
 
-    def serve(self, until_s: float) -> None:
-        """Every packet that came before ``until_s`` has been put: send what can begin by then."""
+    def _send(self, until_s: float) -> None:
         queue = self._queue
         while queue.num_packets:
             start_s = self._free_s if self._free_s > self._ready_s else self._ready_s
             if start_s > until_s:
                 return
+            self._now_s = start_s
             packet = queue.take(start_s)
             if packet is None:
                 return
             self._free_s = self._line.finish(start_s, packet.num_bytes * 8)
-            self._sent(self._free_s, packet)
+            if isinstance(packet, _OfOthers) and packet.source is not None:
+                packet.source.sent(self._free_s)
+            else:
+                self._sent(self._free_s, packet)
 
-    def next_s(self) -> float:
-        """When it has to decide again; ``NEVER`` where nothing waits."""
-        if not self._queue.num_packets:
-            return NEVER
-        return self._free_s if self._free_s > self._ready_s else self._ready_s
+    def _dropped(self, packet: Packet[ItemT]) -> None:
+        if isinstance(packet, _OfOthers) and packet.source is not None:
+            packet.source.dropped(self._now_s)
+        else:
+            self._tell_dropped(packet)
 
-    def switch(self, now_s: float, since_s: float | None) -> Callable[[float], float]:
-        """See ``VariedBottleneck``."""
-        moved = self._line.switch(now_s, since_s)
-        self._free_s = moved(self._free_s)
-        return moved
+    def _marked(self, packet: Packet[ItemT]) -> bool:
+        return not isinstance(packet, _OfOthers) and self._mark(packet)
+
+
+def _next_of(source: AbstractSource) -> float:
+    return source.next_s
 
 
 _Under = tuple[int, int, FrameT]  # (src, dst, frame)
@@ -120,22 +186,25 @@ class ManagedSchedule(SwitchedSchedule[FrameT]):
         self._up: dict[int, ManagedBottleneck[_Under[FrameT]]] = {}
         self._down: dict[int, ManagedBottleneck[_Under[FrameT]]] = {}
         for node, (up, down) in enumerate(zip(model.up, model.down, strict=True)):
-            if up.discipline is not None:
-                self._uplinks[node] = self._up[node] = self._managed(up, f"up {node}", self._has_left, entered=False)
-            if down.discipline is not None:
-                made = self._managed(down, f"down {node}", self._has_come, entered=True)
-                self._downlinks[node] = self._down[node] = made
+            if up.discipline is not None or self._shared_with("up", node):
+                self._uplinks[node] = self._up[node] = self._managed(up, "up", node, self._has_left)
+            if down.discipline is not None or self._shared_with("down", node):
+                self._downlinks[node] = self._down[node] = self._managed(down, "down", node, self._has_come)
         self._deciding_up, self._deciding_down = [*self._up.values()], [*self._down.values()]
 
+    def _shared_with(self, direction: str, node: int) -> bool:
+        return any(one.concerns(node, direction) for one in self._model.link.cross_traffic)
+
     def _managed(
-        self, direction: Direction, name: str, sent: Callable[[float, Packet[_Under[FrameT]]], None], *, entered: bool
+        self, asked: Direction, direction: str, node: int, sent: Callable[[float, Packet[_Under[FrameT]]], None]
     ) -> ManagedBottleneck[_Under[FrameT]]:
         def dropped(packet: Packet[_Under[FrameT]]) -> None:
-            self._on_drop(*packet.item, entered=entered)
+            self._on_drop(*packet.item, entered=direction == "down")
 
-        seed = f"{self._model.link.seed} queue {name}"
-        queue = queue_of(direction, self._frame_bytes, seed, dropped, self._mark)
-        return ManagedBottleneck(Line(direction), queue, sent)
+        link, frame_bytes = self._model.link, self._frame_bytes
+        make_queue = partial(queue_of, asked, frame_bytes, f"{link.seed} queue {direction} {node}")
+        sources = sources_of(link.cross_traffic, node, direction, asked.rate_bps, frame_bytes, link.seed)
+        return ManagedBottleneck(Line(asked), make_queue, sent, dropped, self._mark, sources, frame_bytes)
 
     def submit(self, now_s: float, src: int, dst: int, wire_bytes: int, frame: FrameT) -> None:
         """See the base class."""

@@ -122,13 +122,15 @@ class RelayModel:
 
     @property
     def is_managed(self) -> bool:
-        """Whether a discipline manages any queue."""
-        return any(direction.discipline is not None for direction in (*self.up, *self.down))
+        """Whether any queue decides when its link falls free: a discipline manages it, or others send into it."""
+        return bool(self.link.cross_traffic) or any(
+            direction.discipline is not None for direction in (*self.up, *self.down)
+        )
 
     @property
     def varies(self) -> bool:
         """Whether playing changes anything."""
-        return bool(self.link.outages) or any(direction.trace is not None for direction in (*self.up, *self.down))
+        return self.link.varies or any(direction.trace is not None for direction in (*self.up, *self.down))
 
     def with_fault(self, rate: float = 1.0, latency: float = 1.0) -> RelayModel:
         """A link that is not what was asked: all rates and all latencies times a factor."""
@@ -165,6 +167,7 @@ def applied_relay(model: RelayModel, priority: str) -> JsonObject:
             for node, own in differing.items()
         },
         "outages": [outage.model_dump(mode="json") for outage in link.outages],
+        "cross_traffic": [traffic.model_dump(mode="json", by_alias=True) for traffic in link.cross_traffic],
         "seed": link.seed,
         "priority": priority,
     }

@@ -149,7 +149,7 @@ class Applied(NodeApplied, _OfAllNodes):
         jitter_kind, jitter_distribution, reorder, burst_loss: how delays and losses vary.
         medium, air: whether nodes share the air, and how.
         nodes: of nodes that differ from most, by number, in what.
-        outages: times without a link.
+        outages: times without a link; cross_traffic: what others were to send over the nodes' links.
         seed: of all that is random; seed_applied: whether the kernel took it.
         qdiscs: of netem, the queueing disciplines of nodes that are alike.
         priority: of the relay, what scheduling it got.
@@ -164,6 +164,7 @@ class Applied(NodeApplied, _OfAllNodes):
     air: JsonObject | None = None
     nodes: dict[Text, NodeApplied] = {}
     outages: tuple[JsonObject, ...] = ()
+    cross_traffic: tuple[JsonObject, ...] = ()
     seed: Whole | None = None
     seed_applied: Flag | None = None
     qdiscs: tuple[JsonObject, ...] = ()

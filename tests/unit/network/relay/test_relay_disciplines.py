@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -63,7 +64,8 @@ def through(
         seen.sent.append((time_s, packet.item))
         seen.waits_s[packet.item] = time_s - packet.num_bytes * 8 / rate_bps - packet.came_s
 
-    bottleneck = ManagedBottleneck(Line(direction), queue_of(direction, FRAME_BYTES, "1", dropped, mark), sent)
+    make_queue = partial(queue_of, direction, FRAME_BYTES, "1")
+    bottleneck = ManagedBottleneck(Line(direction), make_queue, sent, dropped, mark)
     for number, (time_s, num_bytes, flow) in enumerate(arrivals):
         while bottleneck.next_s() <= time_s:
             now_s = bottleneck.next_s()
