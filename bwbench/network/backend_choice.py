@@ -65,7 +65,12 @@ def super_packet_bytes(link: Link, num_nodes: int, backend: str = "relay") -> in
         return MOST_BYTES
     link = link.asked  # in slow motion too TCP sees what the link makes of it that was asked
     nodes = [link.base, *(link.node(node) for node in link.overrides)]
-    by_itself = link.reorder or any(node.loss or node.jitter_s or node.discipline for node in nodes)
+    by_itself = (
+        link.reorder
+        or link.handover
+        or link.demand
+        or any(node.loss or node.jitter_s or node.discipline for node in nodes)
+    )
     if backend == "netem" or by_itself:
         return None
     slowest_bps, size = min(node.slowest_bps for node in nodes), _relative_size(link)

@@ -62,6 +62,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "mtu": 1500,
         "outages": [],
         "cross_traffic": [],
+        "handover": None,
+        "demand": None,
         "overrides": {},
         "seed": 1,
         "backend": "auto",

@@ -1,26 +1,38 @@
-"""Disciplines of the relay beside the kernel's own: the same connections over the same bottleneck, in turns."""
+"""Disciplines of the relay beside the kernel's own: the same datagrams at the same times through both.
+
+The kernel's queue stands in a router between sender and receiver. What came of each datagram there is compared with
+what the relay's makes of the times at which they were sent, in virtual time. So a machine that is busy, as a user-mode
+kernel is, moves both alike.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import statistics
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 
-from bwbench.network.link import Link
-from bwbench.network.network import open_network
-from tests.netem.nodes import REPOSITORY, output_of
+from bwbench.network.link.node_link import Queue
+from bwbench.network.relay.disciplines import Packet
+from bwbench.network.relay.managed import ManagedBottleneck, queue_of
+from bwbench.network.relay.schedule import Direction
+from bwbench.network.relay.switched import Line
+from tests.netem.nodes import REPOSITORY
 
 pytestmark = [pytest.mark.netem, pytest.mark.netns]
 
-RATE_MBPS = 4  # what the relay carries in a user-mode kernel without being late
-ONE_WAY_MS = 10
-SECONDS, CONNECTIONS, CONTROL, PORT = 24, 4, "cubic", 5001
+RATE_BPS = 4e6
+FRAME_BYTES, HEADERS_BYTES = 1042, 42  # a frame takes 2.1 ms
+BULK, OTHER, SPARSE = 1.0, 0.35, 0.03  # shares of the rate that three flows ask for: together a little too much
+SECONDS, SETTLED_S, PORT = 25.0, 8.0, 5001
 # What tc is told, and what a link.
 DISCIPLINES: dict[str, tuple[str, Any]] = {
     "fq_codel": ("fq_codel limit 10240 flows 1024 target 5ms interval 100ms quantum 1514 noecn", "fq_codel"),
@@ -28,12 +40,20 @@ DISCIPLINES: dict[str, tuple[str, Any]] = {
     "pie": ("pie limit 1000 target 15ms tupdate 15ms alpha 2 beta 20 noecn", "pie"),
     "red": (
         # burst 96 makes tc take a weight of 2^-9
-        "red limit 120000 min 10000 max 30000 avpkt 1000 burst 96 bandwidth 4mbit probability 0.1",
-        {"discipline": "red", "size": "120 kB", "low": 10 / 120, "high": 30 / 120, "probability": 0.1},
+        "red limit 120000 min 10000 max 60000 avpkt 1000 burst 96 bandwidth 4mbit probability 0.5",
+        {"discipline": "red", "size": "120 kB", "low": 10 / 120, "high": 60 / 120, "probability": 0.5},
     ),
     "drop-tail": ("bfifo limit 64000", "64 kB"),
 }
-GOODPUT, DELAY, SLACK_S = 0.03, 0.10, 1.5e-3
+THROUGHPUT, DELAY, SLACK_S, LOSS = 0.03, 0.10, 1.5e-3, 0.02
+
+
+class Flow(NamedTuple):
+    """What came of a flow's datagrams, once all had settled."""
+
+    throughput_bps: float
+    mean_delay_s: float
+    loss: float
 
 
 def sh(command: str) -> None:
@@ -42,7 +62,7 @@ def sh(command: str) -> None:
 
 @contextlib.contextmanager
 def kernel_path(qdisc: str) -> Iterator[None]:
-    """a - r - b: the bottleneck is in r on the way to b, the delay on the way back, as a sender's own would not do."""
+    """a - r - b: the bottleneck is in r, on the way to b, where no sender's own limits are."""
     sh(f"""
         set -e
         for name in a r b; do ip netns add $name; ip -n $name link set lo up; done
@@ -50,17 +70,12 @@ def kernel_path(qdisc: str) -> Iterator[None]:
         ip -n r link add rb type veth peer name data netns b
         ip -n a addr add 10.99.1.1/24 dev data; ip -n b addr add 10.99.2.1/24 dev data
         ip -n r addr add 10.99.1.2/24 dev ra; ip -n r addr add 10.99.2.2/24 dev rb
-        for name in a b; do
-            ip netns exec $name ethtool -K data tso off gso off gro off > /dev/null
-            ip -n $name link set data gso_max_segs 1 up
-        done
-        for name in ra rb; do ip netns exec r ethtool -K $name tso off gso off gro off > /dev/null; done
+        ip -n a link set data up; ip -n b link set data up
         ip -n r link set ra up; ip -n r link set rb up
         ip netns exec r sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
         ip -n a route add default via 10.99.1.2; ip -n b route add default via 10.99.2.2
-        tc -n r qdisc add dev rb root handle 1: tbf rate {RATE_MBPS}mbit burst 4600 limit 10000000
+        tc -n r qdisc add dev rb root handle 1: tbf rate {RATE_BPS / 1e6}mbit burst 2100 limit 10000000
         tc -n r qdisc add dev rb parent 1:1 handle 2: {qdisc}
-        tc -n r qdisc add dev ra root netem delay {2 * ONE_WAY_MS}ms limit 100000
     """)
     try:
         yield
@@ -68,51 +83,68 @@ def kernel_path(qdisc: str) -> Iterator[None]:
         sh("for name in a r b; do ip netns del $name; done")
 
 
-def of_kernel(qdisc: str) -> dict[str, float]:
+def through_the_kernel(qdisc: str) -> tuple[list[Any], dict[tuple[int, int], float]]:
+    """Rows of what was sent, and when each datagram came."""
+    inside = ["ip", "netns", "exec"]
+    module = [sys.executable, "-m", "tests.netem.flooding_datagrams"]
+    paces = [str(share * RATE_BPS / 8 / FRAME_BYTES) for share in (BULK, OTHER, SPARSE)]
     with kernel_path(qdisc):
-        module = [sys.executable, "-m", "tests.netem.loaded_link"]
-        with subprocess.Popen(["ip", "netns", "exec", "b", *module, "serve", str(PORT)], cwd=REPOSITORY) as server:
-            try:
-                time.sleep(2.0)
-                words = ["load", "10.99.2.1", str(PORT), str(SECONDS), str(CONNECTIONS), CONTROL]
-                done = subprocess.run(
-                    ["ip", "netns", "exec", "a", *module, *words], cwd=REPOSITORY, capture_output=True, check=True
-                )
-            finally:
-                server.kill()
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+        listen = [*inside, "b", *module, "receive", str(PORT), str(SECONDS + 6)]
+        with subprocess.Popen(listen, cwd=REPOSITORY, stdout=subprocess.PIPE) as receiver:
+            time.sleep(3.0)
+            words = ["send", "10.99.2.1", str(PORT), str(SECONDS), str(FRAME_BYTES - HEADERS_BYTES), *paces]
+            sender = subprocess.run([*inside, "a", *module, *words], cwd=REPOSITORY, capture_output=True, check=True)
+            came, _ = receiver.communicate(timeout=60)
+    return json.loads(sender.stdout), {(flow, number): time_s for flow, number, time_s in json.loads(came)}
 
 
-def of_relay(queue: Any) -> dict[str, float]:
-    link = Link.model_validate(
-        {
-            "bandwidth": f"{RATE_MBPS} Mbit/s",
-            "latency": f"{ONE_WAY_MS} ms",
-            "queue": queue,
-            "backend": "relay",
-            "tcp": {"congestion_control": CONTROL},
-        }
+def through_ours(asked: Any, rows: list[Any]) -> dict[tuple[int, int], float]:
+    """When each datagram comes that is sent at these times."""
+    queue, came = Queue.parse(asked), {}
+    num_bytes = queue.num_bytes(RATE_BPS, 0.0, 1514)
+    direction = Direction(RATE_BPS, num_bytes, queue.packets, discipline=queue.discipline)
+
+    def sent(time_s: float, packet: Packet[tuple[int, int]]) -> None:
+        came[packet.item] = time_s
+
+    ours = ManagedBottleneck[tuple[int, int]](
+        Line(direction), partial(queue_of, direction, 1514, "1"), sent, lambda packet: None, lambda packet: False
     )
-    with open_network(link, 2) as network:
-        module = [sys.executable, "-m", "tests.netem.loaded_link"]
-        server = network.spawn(1, [*module, "serve", str(PORT)], cwd=REPOSITORY)
-        try:
-            time.sleep(2.0)
-            words = ["load", network.nodes[1].data_address, str(PORT), str(SECONDS), str(CONNECTIONS), CONTROL]
-            answer = output_of(network, 0, *module, *words)
-            print("lateness p99", network.health()["lateness_p99_s"], "cpu", network.health()["cpu_s"])
-        finally:
-            server.kill()
-    found: dict[str, float] = json.loads(answer)
-    return found
+    for flow, number, time_s in rows:
+        ours.put(time_s, Packet((flow, number), FRAME_BYTES, flow=flow))
+    ours.serve(rows[-1][2] + 60)
+    return came
+
+
+def flows(rows: list[Any], came: dict[tuple[int, int], float]) -> list[Flow]:
+    begin_s, end_s = rows[0][2] + SETTLED_S, rows[-1][2]
+    sent, delays_s, lost = defaultdict(int), defaultdict(list), defaultdict(int)
+    for flow, number, time_s in rows:
+        if begin_s < time_s < end_s - 1.0:
+            sent[flow] += 1
+            if (flow, number) in came:
+                delays_s[flow].append(came[flow, number] - time_s)
+            else:
+                lost[flow] += 1
+    arrived = defaultdict(int)
+    for (flow, _), time_s in came.items():
+        arrived[flow] += begin_s < time_s < end_s - 1.0
+    span_s = end_s - 1.0 - begin_s
+    return [
+        Flow(arrived[k] * FRAME_BYTES * 8 / span_s, statistics.fmean(delays_s[k]), lost[k] / sent[k]) for k in range(3)
+    ]
 
 
 @pytest.mark.parametrize("name", DISCIPLINES)
 def test_a_discipline_does_what_the_kernels_does(name: str) -> None:
-    """Goodput and delay under load: what the queue adds to the round trip on the idle link."""
+    """Throughput, delay and loss of each flow. The kernel's tbf lets the last frame go at once, ours serialises it."""
     qdisc, queue = DISCIPLINES[name]
-    theirs, ours = of_kernel(qdisc), of_relay(queue)
-    print(name, "kernel", theirs, "relay", ours)
-    assert ours["goodput_bps"] == pytest.approx(theirs["goodput_bps"], rel=GOODPUT)
-    assert ours["mean_s"] == pytest.approx(theirs["mean_s"], rel=DELAY, abs=SLACK_S)
+    rows, came = through_the_kernel(qdisc)
+    theirs, ours = flows(rows, came), flows(rows, through_ours(queue, rows))
+    frame_s = FRAME_BYTES * 8 / RATE_BPS
+    for flow, (kernel, relay) in enumerate(zip(theirs, ours, strict=True)):
+        print(f"{name} flow {flow}: kernel {kernel}, relay {relay}")
+    for kernel, relay in zip(theirs, ours, strict=True):
+        assert relay.throughput_bps == pytest.approx(kernel.throughput_bps, rel=THROUGHPUT)
+        assert relay.mean_delay_s - frame_s == pytest.approx(kernel.mean_delay_s, rel=DELAY, abs=SLACK_S)
+        assert relay.loss == pytest.approx(kernel.loss, abs=LOSS)

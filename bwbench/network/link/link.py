@@ -25,6 +25,7 @@ from bwbench.network.link.dilation import (
     dilated_traces,
 )
 from bwbench.network.link.frame_sizes import DEFAULT_MTU, FullFrame
+from bwbench.network.link.mobile import Demand, HandOver
 from bwbench.network.link.named_links import expand_preset, is_nothing
 from bwbench.network.link.node_link import (
     DEFAULT_QUEUE,
@@ -76,6 +77,8 @@ class Link(BaseModel):
         trace: rates that change over time.
         outages: times in which links are dead.
         cross_traffic: what others send over the nodes' links while the link plays.
+        handover: how nodes get new paths meanwhile.
+        demand: how rates follow what is sent meanwhile.
         overrides: nodes that differ, by their number.
         mtu: largest IP packet of the nodes' interfaces, in bytes.
         tcp: settings of the nodes' TCP.
@@ -108,6 +111,8 @@ class Link(BaseModel):
     trace: Traces | None = None
     outages: Annotated[tuple[Outage, ...], BeforeValidator(as_tuple)] = ()
     cross_traffic: Annotated[tuple[CrossTraffic, ...], BeforeValidator(as_list)] = ()
+    handover: HandOver | None = None
+    demand: Demand | None = None
     overrides: dict[NodeNumber, NodeOverride] = Field(default_factory=dict)
     mtu: int = Field(DEFAULT_MTU, ge=MTUS[0], le=MTUS[1])
     tcp: TcpSettings = TcpSettings()
@@ -169,6 +174,8 @@ class Link(BaseModel):
                 "trace": dilated_traces(self.trace, factor),
                 "outages": tuple(dilated_outage(outage, factor) for outage in self.outages),
                 "cross_traffic": tuple(traffic.dilated(factor) for traffic in self.cross_traffic),
+                "handover": self.handover and self.handover.dilated(factor),
+                "demand": self.demand and self.demand.dilated(factor),
                 "overrides": dilated_overrides(self.overrides, factor),
                 "tcp": dilated_tcp(self.tcp, factor),
             }
@@ -281,7 +288,7 @@ class Link(BaseModel):
     @property
     def varies(self) -> bool:
         """Whether the link changes over time: then it stays steady (mean rates, no outage) until it is told to play."""
-        return bool(self.outages or self.cross_traffic) or any(self.traces)
+        return bool(self.outages or self.cross_traffic or self.handover or self.demand) or any(self.traces)
 
     @property
     def traces(self) -> tuple[Traces | None, ...]:
@@ -320,6 +327,10 @@ class Link(BaseModel):
             words.append(f"{len(self.outages)} outage(s)")
         if self.cross_traffic:
             words.append(f"beside {', '.join(traffic.kind for traffic in self.cross_traffic)}")
+        if self.handover:
+            words.append(f"a new path every {DURATION.format(self.handover.every_s)}")
+        if self.demand:
+            words.append(f"{100 * self.demand.least:.3g} % of the rate after a silence")
         if self.overrides:
             words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
         return ", ".join(words)
@@ -419,6 +430,8 @@ def _check_medium(link: Link) -> None:
         return
     if link.cross_traffic:
         raise refused("'cross_traffic' needs links of the nodes' own; on a shared air add nodes that send it")
+    if link.demand:
+        raise refused("'demand' is a base station's to grant; on a shared air stations take turns: leave it out")
     if link.up_bps != link.down_bps or any(o.up_bps != o.down_bps for o in link.overrides.values()):
         raise refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
     if any(trace is not None and trace.up != trace.down for trace in link.traces):
@@ -439,6 +452,7 @@ def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
         "wired": list(link.wired),
         "outages": [node for outage in link.outages for node in outage.nodes or ()],
         "cross_traffic": [node for traffic in link.cross_traffic for node in traffic.nodes or ()],
+        "handover": list((link.handover and link.handover.nodes) or ()),
     }
     found = [
         (key, f"there is no node {number}; nodes are numbered 0 to {num_nodes - 1}")

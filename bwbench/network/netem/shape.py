@@ -202,6 +202,8 @@ def beyond_netem(link: Link) -> str:
         return "'medium: shared' (its qdiscs shape each node by itself; none lets stations take turns on one air)"
     if link.outages:
         return "outages (its qdiscs stay as they are set)"
+    if link.handover or link.demand:
+        return "hand-overs and rates that follow demand (its qdiscs stay as they are set)"
     if link.cross_traffic:
         return "cross traffic (it sends nothing of its own)"
     if link.varies:

@@ -24,7 +24,7 @@ from bwbench.network.relay.disciplines import (
 )
 from bwbench.network.relay.early_drops import PieQueue, RedQueue, numbers
 from bwbench.network.relay.schedule import NEVER, Direction, FrameT, OnDrop, RelayModel, packets_of
-from bwbench.network.relay.switched import Line, SwitchedSchedule
+from bwbench.network.relay.switched import GrantedLine, Line, SwitchedSchedule
 
 _HeadedT = TypeVar("_HeadedT")
 
@@ -186,14 +186,16 @@ class ManagedSchedule(SwitchedSchedule[FrameT]):
         self._up: dict[int, ManagedBottleneck[_Under[FrameT]]] = {}
         self._down: dict[int, ManagedBottleneck[_Under[FrameT]]] = {}
         for node, (up, down) in enumerate(zip(model.up, model.down, strict=True)):
-            if up.discipline is not None or self._shared_with("up", node):
+            if up.discipline is not None or self._decides_late("up", node):
                 self._uplinks[node] = self._up[node] = self._managed(up, "up", node, self._has_left)
-            if down.discipline is not None or self._shared_with("down", node):
+            if down.discipline is not None or self._decides_late("down", node):
                 self._downlinks[node] = self._down[node] = self._managed(down, "down", node, self._has_come)
         self._deciding_up, self._deciding_down = [*self._up.values()], [*self._down.values()]
 
-    def _shared_with(self, direction: str, node: int) -> bool:
-        return any(one.concerns(node, direction) for one in self._model.link.cross_traffic)
+    def _decides_late(self, direction: str, node: int) -> bool:
+        return self._model.link.demand is not None or any(
+            one.concerns(node, direction) for one in self._model.link.cross_traffic
+        )
 
     def _managed(
         self, asked: Direction, direction: str, node: int, sent: Callable[[float, Packet[_Under[FrameT]]], None]
@@ -204,7 +206,8 @@ class ManagedSchedule(SwitchedSchedule[FrameT]):
         link, frame_bytes = self._model.link, self._frame_bytes
         make_queue = partial(queue_of, asked, frame_bytes, f"{link.seed} queue {direction} {node}")
         sources = sources_of(link.cross_traffic, node, direction, asked.rate_bps, frame_bytes, link.seed)
-        return ManagedBottleneck(Line(asked), make_queue, sent, dropped, self._mark, sources, frame_bytes)
+        line = GrantedLine(asked, link.demand) if link.demand else Line(asked)
+        return ManagedBottleneck(line, make_queue, sent, dropped, self._mark, sources, frame_bytes)
 
     def submit(self, now_s: float, src: int, dst: int, wire_bytes: int, frame: FrameT) -> None:
         """See the base class."""

@@ -28,7 +28,7 @@ from bwbench.network.link.discipline import AbstractDiscipline
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Trace
-from bwbench.network.relay.delays import delays_of
+from bwbench.network.relay.delays import HandOvers, delays_of
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,11 @@ class RelayModel:
 
     @property
     def is_managed(self) -> bool:
-        """Whether any queue decides when its link falls free: a discipline manages it, or others send into it."""
-        return bool(self.link.cross_traffic) or any(
+        """Whether any queue decides when its link falls free.
+
+        That is where a discipline manages it, others send into it, or the rate follows what has been sent.
+        """
+        return bool(self.link.cross_traffic or self.link.demand) or any(
             direction.discipline is not None for direction in (*self.up, *self.down)
         )
 
@@ -168,6 +171,8 @@ def applied_relay(model: RelayModel, priority: str) -> JsonObject:
         },
         "outages": [outage.model_dump(mode="json") for outage in link.outages],
         "cross_traffic": [traffic.model_dump(mode="json", by_alias=True) for traffic in link.cross_traffic],
+        "handover": link.handover.model_dump(mode="json", by_alias=True) if link.handover else None,
+        "demand": link.demand.model_dump(mode="json", by_alias=True) if link.demand else None,
         "seed": link.seed,
         "priority": priority,
     }
@@ -245,7 +250,9 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         self._model = model
         self._on_drop = on_drop
         self._latency_s = [[path.latency_s for path in row] for row in model.paths]
-        self._delays = delays_of(model.link, model.paths) if model.has_jitter else None
+        moving = model.link.handover
+        self._hand_overs = HandOvers(moving, model.link.seed, model.num_nodes) if moving else None
+        self._delays = delays_of(model.link, model.paths, self._hand_overs) if model.has_jitter or moving else None
         self._losses = Losses(model) if model.has_loss else None
         self._outages = [
             [outage for outage in model.link.outages if outage.nodes is None or node in outage.nodes]
@@ -253,7 +260,7 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         ]
         self._frame_bytes = model.link.full_frame.num_bytes
         self._has_outages = bool(model.link.outages)
-        self._loses_on_the_way = model.has_loss or self._has_outages
+        self._loses_on_the_way = model.has_loss or self._has_outages or self._hand_overs is not None
         self._since_s: float | None = None  # when the link began to play; None while it is steady
         self._leaving: list[tuple[float, int, int, FrameT]] = []  # heap of (due, order, dst, frame)
         self._order = 0
@@ -301,7 +308,15 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         """Whether a frame does not come through: by chance, or because it reaches a dead link."""
         if self._has_outages and self._is_dead(dst, arrival_s):
             return True
+        if self._hand_overs is not None and self._hand_overs.is_lost(arrival_s, src, dst):
+            return True
         return self._losses is not None and self._losses.is_lost(src, dst)
+
+    def _begin(self, since_s: float | None) -> None:
+        """What varies began at ``since_s``; None: it does not."""
+        self._since_s = since_s
+        if self._hand_overs is not None:
+            self._hand_overs.since_s = since_s
 
     def _is_dead(self, node: int, time_s: float) -> bool:
         since_s = self._since_s

@@ -179,7 +179,7 @@ class SharedSchedule(AbstractSchedule[FrameT]):
 
     def switch(self, now_s: float, since_s: float | None) -> None:
         """See the base class."""
-        self._since_s = since_s
+        self._begin(since_s)
         self._asleep = sorted((now_s, queue) for _, queue in self._asleep)  # a sorted list is a heap
 
 

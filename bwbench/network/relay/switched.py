@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Protocol
 
 from bwbench.network.link.frame_sizes import SMALLEST_FRAME_BYTES
+from bwbench.network.link.mobile import Demand
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
 
 
@@ -51,6 +52,37 @@ class Line:
             return time_s if time_s <= now_s else self.finish(now_s, before.bits_between(now_s, time_s))
 
         return moved
+
+
+class GrantedLine(Line):
+    """The same where a base station grants rates as they are asked for, while the link plays: see ``Demand``.
+
+    ``finish`` is asked of packet after packet, in their order; a packet is sent at one share of the rate.
+    """
+
+    __slots__ = ("_asked", "_free_s", "_sent_share", "_share")
+
+    def __init__(self, direction: Direction, asked: Demand) -> None:
+        super().__init__(direction)
+        self._asked = asked
+        self._share = self._sent_share = asked.least
+        self._free_s = 0.0
+
+    def finish(self, start_s: float, num_bits: float) -> float:
+        """See the base class."""
+        if self._since_s is None:
+            return super().finish(start_s, num_bits)
+        asked, range_ = self._asked, 1 - self._asked.least
+        idle_s = max(0.0, start_s - self._free_s)
+        self._share = max(asked.least, self._share - range_ * idle_s / asked.fall_s)
+        end_s = super().finish(start_s, num_bits / self._share)
+        self._sent_share, self._free_s = self._share, end_s
+        self._share = min(1.0, self._share + range_ * (end_s - start_s) / asked.rise_s)
+        return end_s
+
+    def bits_between(self, begin_s: float, end_s: float) -> float:
+        """See the base class; of the packet that is being sent."""
+        return super().bits_between(begin_s, end_s) * (1.0 if self._since_s is None else self._sent_share)
 
 
 class Bottleneck:
@@ -229,7 +261,7 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
 
     def switch(self, now_s: float, since_s: float | None) -> None:
         """See the base class."""
-        self._since_s = since_s
+        self._begin(since_s)
         up = [uplink.switch(now_s, since_s) for uplink in self._uplinks]
         down = [downlink.switch(now_s, since_s) for downlink in self._downlinks]
         crossing, self._crossing = sorted(self._crossing, key=itemgetter(1)), []

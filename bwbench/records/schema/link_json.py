@@ -149,7 +149,8 @@ class Applied(NodeApplied, _OfAllNodes):
         jitter_kind, jitter_distribution, reorder, burst_loss: how delays and losses vary.
         medium, air: whether nodes share the air, and how.
         nodes: of nodes that differ from most, by number, in what.
-        outages: times without a link; cross_traffic: what others were to send over the nodes' links.
+        outages: times without a link; cross_traffic: what others were to send over the nodes' links; handover: how
+            nodes were to get new paths; demand: how rates were to follow what is sent.
         seed: of all that is random; seed_applied: whether the kernel took it.
         qdiscs: of netem, the queueing disciplines of nodes that are alike.
         priority: of the relay, what scheduling it got.
@@ -165,6 +166,8 @@ class Applied(NodeApplied, _OfAllNodes):
     nodes: dict[Text, NodeApplied] = {}
     outages: tuple[JsonObject, ...] = ()
     cross_traffic: tuple[JsonObject, ...] = ()
+    handover: JsonObject | None = None
+    demand: JsonObject | None = None
     seed: Whole | None = None
     seed_applied: Flag | None = None
     qdiscs: tuple[JsonObject, ...] = ()

@@ -124,7 +124,7 @@ def test_a_video_comes_in_segments() -> None:
     seen = carried(of({"kind": "video", "rate": "2 Mbit/s", "segment": "4 s"}), 41.0)
     assert rate_bps(seen, 0.0, 40.0) == pytest.approx(2e6, rel=0.01)
     assert rate_bps(seen, 4.3, 5.0) > 0.9 * RATE_BPS  # as fast as the link goes
-    assert rate_bps(seen, 6.5, 8.0) == 0  # 1 MB takes a second and a little more
+    assert rate_bps(seen, 6.0, 8.0) < 0.01 * RATE_BPS  # 1 MB takes a second, and a little more after losses
 
 
 def test_web_pages_come_with_pauses_and_have_the_mean_size_that_is_asked() -> None:
