@@ -13,8 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,27 +28,38 @@ from tests.netem.nodes import REPOSITORY
 
 pytestmark = [pytest.mark.netem, pytest.mark.netns]
 
-RATE_BPS = 4e6
-FRAME_BYTES, HEADERS_BYTES = 1042, 42  # a frame takes 2.1 ms
+# So slow that what a user-mode kernel is late matters little: a frame takes 8.3 ms. The times of CoDel are four times as
+# long as usual, too.
+RATE_BPS = 1e6
+FRAME_BYTES, HEADERS_BYTES = 1042, 42
 BULK, OTHER, SPARSE = 1.0, 0.35, 0.03  # shares of the rate that three flows ask for: together a little too much
-SECONDS, SETTLED_S, PORT = 25.0, 8.0, 5001
+SECONDS, SETTLED_S, PORT = 45.0, 12.0, 5001
 # What tc is told, and what a link.
 DISCIPLINES: dict[str, tuple[str, Any]] = {
-    "fq_codel": ("fq_codel limit 10240 flows 1024 target 5ms interval 100ms quantum 1514 noecn", "fq_codel"),
-    "codel": ("codel limit 1000 target 5ms interval 100ms noecn", "codel"),
-    "pie": ("pie limit 1000 target 15ms tupdate 15ms alpha 2 beta 20 noecn", "pie"),
+    "fq_codel": (
+        "fq_codel limit 10240 flows 1024 target 20ms interval 400ms quantum 1514 noecn",
+        {"discipline": "fq_codel", "target": "20 ms", "interval": "400 ms"},
+    ),
+    "codel": (
+        "codel limit 1000 target 20ms interval 400ms noecn",
+        {"discipline": "codel", "target": "20 ms", "interval": "400 ms"},
+    ),
+    "pie": (
+        "pie limit 1000 target 60ms tupdate 60ms alpha 2 beta 20 noecn",
+        {"discipline": "pie", "target": "60 ms", "update": "60 ms"},
+    ),
     "red": (
         # burst 96 makes tc take a weight of 2^-9
-        "red limit 120000 min 10000 max 60000 avpkt 1000 burst 96 bandwidth 4mbit probability 0.5",
+        "red limit 120000 min 10000 max 60000 avpkt 1000 burst 96 bandwidth 1mbit probability 0.5",
         {"discipline": "red", "size": "120 kB", "low": 10 / 120, "high": 60 / 120, "probability": 0.5},
     ),
     "drop-tail": ("bfifo limit 64000", "64 kB"),
 }
-THROUGHPUT, DELAY, SLACK_S, LOSS = 0.03, 0.10, 1.5e-3, 0.02
+THROUGHPUT, DELAY, SLACK_S, LOSS = 0.05, 0.10, 2e-3, 0.05
 
 
-class Flow(NamedTuple):
-    """What came of a flow's datagrams, once all had settled."""
+class Came(NamedTuple):
+    """What came of datagrams, once all had settled."""
 
     throughput_bps: float
     mean_delay_s: float
@@ -74,7 +84,7 @@ def kernel_path(qdisc: str) -> Iterator[None]:
         ip -n r link set ra up; ip -n r link set rb up
         ip netns exec r sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
         ip -n a route add default via 10.99.1.2; ip -n b route add default via 10.99.2.2
-        tc -n r qdisc add dev rb root handle 1: tbf rate {RATE_BPS / 1e6}mbit burst 2100 limit 10000000
+        tc -n r qdisc add dev rb root handle 1: tbf rate {RATE_BPS / 1e6}mbit burst 5000 limit 10000000
         tc -n r qdisc add dev rb parent 1:1 handle 2: {qdisc}
     """)
     try:
@@ -116,35 +126,25 @@ def through_ours(asked: Any, rows: list[Any]) -> dict[tuple[int, int], float]:
     return came
 
 
-def flows(rows: list[Any], came: dict[tuple[int, int], float]) -> list[Flow]:
-    begin_s, end_s = rows[0][2] + SETTLED_S, rows[-1][2]
-    sent, delays_s, lost = defaultdict(int), defaultdict(list), defaultdict(int)
-    for flow, number, time_s in rows:
-        if begin_s < time_s < end_s - 1.0:
-            sent[flow] += 1
-            if (flow, number) in came:
-                delays_s[flow].append(came[flow, number] - time_s)
-            else:
-                lost[flow] += 1
-    arrived = defaultdict(int)
-    for (flow, _), time_s in came.items():
-        arrived[flow] += begin_s < time_s < end_s - 1.0
-    span_s = end_s - 1.0 - begin_s
-    return [
-        Flow(arrived[k] * FRAME_BYTES * 8 / span_s, statistics.fmean(delays_s[k]), lost[k] / sent[k]) for k in range(3)
-    ]
+def came_of(rows: list[Any], came: dict[tuple[int, int], float], chosen: Sequence[int] = (0, 1, 2)) -> Came:
+    """What came of the datagrams of some flows, from when everything had settled to shortly before the end."""
+    begin_s, end_s = rows[0][2] + SETTLED_S, rows[-1][2] - 1.0
+    sent = [row for row in rows if row[0] in chosen and begin_s < row[2] < end_s]
+    delays_s = [came[flow, number] - time_s for flow, number, time_s in sent if (flow, number) in came]
+    arrived = sum(begin_s < time_s < end_s for (flow, _), time_s in came.items() if flow in chosen)
+    throughput_bps = arrived * FRAME_BYTES * 8 / (end_s - begin_s)
+    return Came(throughput_bps, statistics.fmean(delays_s), 1 - len(delays_s) / len(sent))
 
 
 @pytest.mark.parametrize("name", DISCIPLINES)
 def test_a_discipline_does_what_the_kernels_does(name: str) -> None:
-    """Throughput, delay and loss of each flow. The kernel's tbf lets the last frame go at once, ours serialises it."""
+    """Throughput, delay and loss: of all flows together, as who loses is chance; of each where each has its queue."""
     qdisc, queue = DISCIPLINES[name]
-    rows, came = through_the_kernel(qdisc)
-    theirs, ours = flows(rows, came), flows(rows, through_ours(queue, rows))
-    frame_s = FRAME_BYTES * 8 / RATE_BPS
-    for flow, (kernel, relay) in enumerate(zip(theirs, ours, strict=True)):
-        print(f"{name} flow {flow}: kernel {kernel}, relay {relay}")
-    for kernel, relay in zip(theirs, ours, strict=True):
+    rows, at_kernel = through_the_kernel(qdisc)
+    at_relay = through_ours(queue, rows)
+    for chosen in ((0, 1, 2), *([(0,), (1,), (2,)] if name == "fq_codel" else [])):
+        kernel, relay = came_of(rows, at_kernel, chosen), came_of(rows, at_relay, chosen)
+        print(f"{name} of flows {chosen}: kernel {kernel}, relay {relay}")
         assert relay.throughput_bps == pytest.approx(kernel.throughput_bps, rel=THROUGHPUT)
-        assert relay.mean_delay_s - frame_s == pytest.approx(kernel.mean_delay_s, rel=DELAY, abs=SLACK_S)
+        assert relay.mean_delay_s == pytest.approx(kernel.mean_delay_s, rel=DELAY, abs=SLACK_S)
         assert relay.loss == pytest.approx(kernel.loss, abs=LOSS)

@@ -104,6 +104,10 @@ class AbstractDelays(ABC):
         self._last_s[pair] = arrival_s
         return arrival_s
 
+    def follow(self, before: AbstractDelays) -> None:
+        """Take over from ``before``: what it has let go is not overtaken."""
+        self._last_s = before._last_s
+
     def forget(self) -> None:
         """Times have moved: who is under way is told anew by ``in_order``."""
         self._last_s.clear()

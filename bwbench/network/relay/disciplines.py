@@ -78,6 +78,10 @@ class AbstractQueue(ABC, Generic[ItemT]):
             return
         self._append(packet)
 
+    def resize(self, room: Room) -> None:
+        """It holds so much from now on; what waits already stays."""
+        self._room = room
+
     @abstractmethod
     def take(self, now_s: float) -> Packet[ItemT] | None:
         """The link is free: the packet that it sends now; None where none waits."""

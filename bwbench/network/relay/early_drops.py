@@ -140,11 +140,16 @@ class RedQueue(AbstractQueue[ItemT]):
     ) -> None:
         super().__init__(room, dropped, mark)
         self._asked, self._draw, self._packet_s = asked, draw, packet_s
-        room_bytes = room.num_bytes if room.packets is None else room.packets * room.frame_bytes
-        self._low_bytes, self._high_bytes = asked.low * room_bytes, asked.high * room_bytes
+        self.resize(room)
         self.average_bytes = 0.0
         self._since_mark = -1  # packets since the last drop; -1 below the lower threshold
         self._idle_since_s: float | None = 0.0
+
+    def resize(self, room: Room) -> None:
+        """See the base class: the thresholds are shares of it."""
+        super().resize(room)
+        room_bytes = room.num_bytes if room.packets is None else room.packets * room.frame_bytes
+        self._low_bytes, self._high_bytes = self._asked.low * room_bytes, self._asked.high * room_bytes
 
     def put(self, now_s: float, packet: Packet[ItemT], sending_bytes: float = 0.0) -> None:
         """See the base class."""

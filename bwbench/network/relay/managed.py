@@ -126,6 +126,13 @@ class ManagedBottleneck(Generic[ItemT]):
             source.stop() if since_s is None else source.start(now_s)
         return moved
 
+    def become(self, now_s: float, direction: Direction) -> Callable[[float], float]:
+        """See ``VariedBottleneck``; its discipline stays what it is, with its times."""
+        moved = self._line.become(now_s, direction)
+        self._free_s = moved(self._free_s)
+        self._queue.resize(Room(direction.queue_bytes, direction.queue_packets, self._frame_bytes))
+        return moved
+
     def _decision_s(self) -> float:
         if not self._queue.num_packets:
             return NEVER

@@ -219,6 +219,11 @@ class Losses:
         self._chain = model.link.burst_loss
         self._is_bad = [False] * model.num_nodes
 
+    def become(self, model: RelayModel) -> None:
+        """From now on lose what this model asks, with the same random numbers."""
+        self._loss = [[path.loss for path in row] for row in model.paths]
+        self._chain = model.link.burst_loss
+
     def is_lost(self, src: int, dst: int) -> bool:
         """Whether the next frame that reaches ``dst``, which comes from ``src``, is lost."""
         draw, chain = self._random[dst], self._chain
@@ -292,6 +297,20 @@ class AbstractSchedule(ABC, Generic[FrameT]):
     @abstractmethod
     def switch(self, now_s: float, since_s: float | None) -> None:
         """From ``now_s`` on be as a link whose traces and outages began at ``since_s``; None: as one that is steady."""
+
+    def change(self, now_s: float, model: RelayModel) -> None:
+        """From ``now_s`` on be the link of ``model``, of as many nodes on the same medium, with what is under way."""
+        self._model = model
+        self._latency_s = [[path.latency_s for path in row] for row in model.paths]
+        if self._losses is not None:
+            self._losses.become(model)
+        elif model.has_loss:
+            self._losses = Losses(model)
+        if model.has_jitter or self._delays is not None:
+            before, self._delays = self._delays, delays_of(model.link, model.paths, self._hand_overs)
+            if before is not None:
+                self._delays.follow(before)
+        self._loses_on_the_way = model.has_loss or self._has_outages or self._hand_overs is not None
 
     def pop_due(self, now_s: float) -> tuple[float, int, FrameT] | None:
         """The next frame that is due by ``now_s`` as (due time, dst, frame), in the order of due times."""

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Generic
 
 from bwbench.network.link.frame_sizes import SMALLEST_FRAME_BYTES
-from bwbench.network.relay.disciplines import AbstractQueue, Packet
+from bwbench.network.relay.disciplines import AbstractQueue, Packet, Room
 from bwbench.network.relay.managed import Headers, queue_of
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
 
@@ -182,6 +182,16 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         self._begin(since_s)
         self._asleep = sorted((now_s, queue) for _, queue in self._asleep)  # a sorted list is a heap
 
+    def change(self, now_s: float, model: RelayModel) -> None:
+        """See the base class; the transmission that is on the air ends as it began."""
+        assert model.air is not None, "the medium stays the same"
+        super().change(now_s, model)
+        self._air = model.air
+        directions = (*model.up, *model.down)
+        self._most_packets = [model.air.most_frames(direction.rate_bps) for direction in directions]
+        for queue, direction in zip(self._queues, directions, strict=True):
+            queue.become(direction)
+
 
 class AirQueue(Generic[FrameT]):
     """A drop-tail queue, and the PHY rate at which its frames cross the air. What is on the air waits no longer."""
@@ -200,9 +210,14 @@ class AirQueue(Generic[FrameT]):
     def __init__(self, direction: Direction, dilation: float) -> None:
         self._frames: deque[Waiting[FrameT]] = deque()
         self._bytes = self._packets = 0
+        self._dilation = dilation
+        self.become(direction)
+
+    def become(self, direction: Direction) -> None:
+        """Be the queue of that direction from now on, with what waits here."""
         self._queue_bytes, self._queue_packets = direction.queue_bytes, direction.queue_packets
         self._seconds_per_byte = 8 / direction.rate_bps
-        self._trace, self._dilation = direction.trace, dilation
+        self._trace = direction.trace
 
     @property
     def is_empty(self) -> bool:
@@ -281,7 +296,7 @@ class ManagedAirQueue(AirQueue[FrameT]):
         dropped: told of every frame that is dropped, on arrival or later.
     """
 
-    __slots__ = ("_flow", "_managed")
+    __slots__ = ("_flow", "_frame_bytes", "_managed")
 
     def __init__(
         self,
@@ -300,10 +315,16 @@ class ManagedAirQueue(AirQueue[FrameT]):
                 packet.item = packet.item[:4] + (marked,)
             return marked is not None
 
-        self._flow = headers.flow
+        self._flow, self._frame_bytes = headers.flow, frame_bytes
         self._managed: AbstractQueue[Waiting[FrameT]] = queue_of(
             direction, frame_bytes, seed, lambda packet: dropped(packet.item), mark
         )
+
+    def become(self, direction: Direction) -> None:
+        """See the base class; its discipline stays what it is."""
+        super().become(direction)
+        if hasattr(self, "_managed"):
+            self._managed.resize(Room(direction.queue_bytes, direction.queue_packets, self._frame_bytes))
 
     @property
     def is_empty(self) -> bool:

@@ -8,7 +8,7 @@ and then is what waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -47,7 +47,15 @@ class Line:
         """See ``VariedBottleneck.switch``."""
         before = copy(self)
         self._since_s = since_s
+        return self._moved(now_s, before)
 
+    def become(self, now_s: float, direction: Direction) -> Callable[[float], float]:
+        """See ``VariedBottleneck.become``."""
+        before = copy(self)
+        self._rate_bps, self._trace = direction.rate_bps, direction.trace
+        return self._moved(now_s, before)
+
+    def _moved(self, now_s: float, before: Line) -> Callable[[float], float]:
         def moved(time_s: float) -> float:
             return time_s if time_s <= now_s else self.finish(now_s, before.bits_between(now_s, time_s))
 
@@ -117,11 +125,25 @@ class Bottleneck:
         """See ``VariedBottleneck``: nothing changes here."""
         return lambda time_s: time_s
 
+    def become(self, now_s: float, direction: Direction) -> Callable[[float], float]:
+        """See ``VariedBottleneck``."""
+        before, now = self._seconds_per_byte, 8 / direction.rate_bps
+        self._seconds_per_byte, self._queue_s = now, (direction.queue_bytes + 0.5) * now
+
+        def moved(time_s: float) -> float:
+            return time_s if time_s <= now_s else now_s + (time_s - now_s) * now / before
+
+        self.free_s = moved(self.free_s)
+        return moved
+
 
 class Switching(Protocol):
-    """What begins to vary, and stops."""
+    """What begins to vary, and stops; and what becomes another."""
 
     def switch(self, now_s: float, since_s: float | None) -> Callable[[float], float]:
+        """See ``VariedBottleneck``."""
+
+    def become(self, now_s: float, direction: Direction) -> Callable[[float], float]:
         """See ``VariedBottleneck``."""
 
 
@@ -164,7 +186,14 @@ class VariedBottleneck:
 
         Returns, as a function, when what was to have been sent by some time has been sent now.
         """
-        moved = self._line.switch(now_s, since_s)
+        return self._move(self._line.switch(now_s, since_s))
+
+    def become(self, now_s: float, direction: Direction) -> Callable[[float], float]:
+        """From ``now_s`` on be another one, with what waits here; returns what ``switch`` does."""
+        self._queue_bits, self._queue_packets = (direction.queue_bytes + 0.5) * 8, direction.queue_packets
+        return self._move(self._line.become(now_s, direction))
+
+    def _move(self, moved: Callable[[float], float]) -> Callable[[float], float]:
         self.free_s = moved(self.free_s)
         self._departures = deque((moved(time_s), packets) for time_s, packets in self._departures)
         return moved
@@ -263,7 +292,17 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
         """See the base class."""
         self._begin(since_s)
         up = [uplink.switch(now_s, since_s) for uplink in self._uplinks]
-        down = [downlink.switch(now_s, since_s) for downlink in self._downlinks]
+        self._move(up, [downlink.switch(now_s, since_s) for downlink in self._downlinks])
+
+    def change(self, now_s: float, model: RelayModel) -> None:
+        """See the base class; frames between the links keep their time."""
+        super().change(now_s, model)
+        up = [uplink.become(now_s, one) for uplink, one in zip(self._uplinks, model.up, strict=True)]
+        self._move(up, [down.become(now_s, one) for down, one in zip(self._downlinks, model.down, strict=True)])
+        self._settled_s = 0.0 if model.varies else self._shortest_delay_s()
+
+    def _move(self, up: Sequence[Callable[[float], float]], down: Sequence[Callable[[float], float]]) -> None:
+        """Rates have changed: the times that were decided at every node's links become others."""
         crossing, self._crossing = sorted(self._crossing, key=itemgetter(1)), []
         if self._delays is not None:
             self._delays.forget()

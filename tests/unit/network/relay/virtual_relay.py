@@ -80,12 +80,14 @@ def run(
     step_s: float | None = None,
     commands: Sequence[tuple[float, str] | tuple[float, str, float]] = (),
     until_s: float = NEVER,
+    changes: Sequence[tuple[float, RelayModel]] = (),
 ) -> Outcome:
     """Let a relay look every ``step_s``, or (None) whenever something happens.
 
     Args:
         commands: (time, "play" or "hold"), in order; (time, "play", how far traces and outages have got by then).
         until_s: what is due later stays in the relay.
+        changes: (time, the link from then on), in order.
     """
     outcome = Outcome()
 
@@ -101,19 +103,23 @@ def run(
     else:
         schedule = SwitchedSchedule[int](asked, on_drop)
     waiting = sorted(enumerate(submissions), key=lambda item: item[1][0])[::-1]
-    told = list(reversed(commands))
+    told, changing = list(reversed(commands)), list(reversed(changes))
     now_s = waiting[-1][1][0] if waiting else 0.0
     while now_s <= until_s:
         if told and told[-1][0] <= now_s:
             time_s, word, *at_s = told.pop()
             schedule.switch(time_s, time_s - sum(at_s) if word == "play" else None)
+        if changing and changing[-1][0] <= now_s:
+            schedule.change(*changing.pop())
         while waiting and waiting[-1][1][0] <= now_s:
             number, (time_s, src, dst, num_bytes) = waiting.pop()
             schedule.submit(time_s, src, dst, num_bytes, number)
         schedule.advance(now_s)
         while (due := schedule.pop_due(now_s)) is not None:
             outcome.left.append(Left(*due))
-        next_s = min(schedule.next_time(), waiting[-1][1][0] if waiting else NEVER, told[-1][0] if told else NEVER)
+        others_s = [waiting[-1][1][0]] if waiting else []
+        others_s += [time_s for time_s, *_ in (*told[-1:], *changing[-1:])]
+        next_s = min(schedule.next_time(), *others_s, NEVER)
         if next_s == NEVER:
             break
         assert next_s >= now_s or step_s
