@@ -28,8 +28,8 @@ from tests.netem.nodes import REPOSITORY
 
 pytestmark = [pytest.mark.netem, pytest.mark.netns]
 
-# So slow that what a user-mode kernel is late matters little: a frame takes 8.3 ms. The times of CoDel are four times as
-# long as usual, too.
+# So slow that what a user-mode kernel is late matters little: a frame takes 8.3 ms. The times of CoDel and PIE are four
+# times as long as usual, too.
 RATE_BPS = 1e6
 FRAME_BYTES, HEADERS_BYTES = 1042, 42
 BULK, OTHER, SPARSE = 1.0, 0.35, 0.03  # shares of the rate that three flows ask for: together a little too much
