@@ -264,10 +264,11 @@ def _applied(applied: Applied) -> Iterator[str]:
         yield f"jitter {_duration(applied.jitter_s)}"
     if applied.loss:
         yield f"loss {100 * applied.loss:.3g} %"
+    managed = f", {applied.discipline.get('discipline')}" if applied.discipline else ""
     if applied.queue_bytes is not None:
-        yield f"queue {size(applied.queue_bytes)}"
+        yield f"queue {size(applied.queue_bytes)}{managed}"
     elif applied.queue_packets is not None:
-        yield f"queue {applied.queue_packets} packets"
+        yield f"queue {applied.queue_packets} packets{managed}"
     if applied.outages:
         yield f"{len(applied.outages)} outage(s)"
     if applied.nodes:

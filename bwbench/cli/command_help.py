@@ -175,6 +175,13 @@ COMMANDS: dict[str, CommandHelp] = {
             ),
         ),
     ),
+    "link set": CommandHelp(
+        LINK,
+        (
+            ("while 'link run' goes on in another terminal", "bwbench link set --bandwidth '2 Mbit/s' --loss 0.01"),
+            ("one of several", "bwbench link set --run 4711 --latency '80 ms'"),
+        ),
+    ),
     "link presets": CommandHelp(
         LINK,
         (

@@ -59,13 +59,19 @@ def super_packet_bytes(link: Link, num_nodes: int, backend: str = "relay") -> in
 
     They are used where every node is fast (on average, where a trace drives it), or fast enough and one of so many that
     the relay would not keep up. Never with netem, whose queues count packets of whatever size, and never where frames
-    are lost, late or overtaken by chance: that would strike all segments at once.
+    are lost, late or overtaken by chance, or dropped by a discipline: that would strike all segments at once.
     """
     if not link.shaped:
         return MOST_BYTES
     link = link.asked  # in slow motion too TCP sees what the link makes of it that was asked
     nodes = [link.base, *(link.node(node) for node in link.overrides)]
-    if backend == "netem" or link.reorder or any(node.loss or node.jitter_s for node in nodes):
+    by_itself = (
+        link.reorder
+        or link.handover
+        or link.demand
+        or any(node.loss or node.jitter_s or node.discipline for node in nodes)
+    )
+    if backend == "netem" or by_itself:
         return None
     slowest_bps, size = min(node.slowest_bps for node in nodes), _relative_size(link)
     crowded = link.air is None and num_nodes * slowest_bps > MOST_SINGLE_TOTAL_BPS * size

@@ -179,6 +179,10 @@ class Nodes(Sequence[Node]):
         """Make the link steady again: mean rates, no outage."""
         self.network.hold()
 
+    def change(self, **keys: Any) -> None:
+        """Make the link another one while it runs: ``nodes.change(bandwidth="5 Mbit/s")``; see ``Network.change``."""
+        self.link = self.network.change(**keys)
+
 
 class NodePopen:
     """What ``subprocess.Popen`` is, for a process in a node; it ends with the network at the latest.

@@ -21,12 +21,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from bwbench.base.errors import ConfigError, LinkError, Problem
+from bwbench.base.explain import explain
 from bwbench.base.ownership import owned
 from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.link.dilation import cannot_dilate
 from bwbench.network.link.link import unknown_nodes
+from bwbench.network.link.named_links import on_top
 from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses, node_addresses
 from bwbench.network.namespaces.agent_protocol import AnswerT
@@ -81,6 +85,7 @@ class Network:
         backend_reason: why this one was chosen.
         applied: the parameters really set, in the machine's time, as ``link.json`` has them.
         dilation: so many times slower than the machine's time the emulated one runs.
+        link: as it is asked now, in emulated time.
     """
 
     def __init__(self, link: Link, num_nodes: int, *, control_path: bool = False, dilation: float = 1.0) -> None:
@@ -90,6 +95,7 @@ class Network:
             raise ConfigError([Problem(f"link.{key}: {text}") for key, text in wrong])
         _check_dilated(link, dilation)
         self.dilation = dilation
+        self.link = link
         self._agent = AgentClient()
         try:
             keys = link.model_dump(mode="json", by_alias=True)
@@ -181,6 +187,28 @@ class Network:
         """Make the link steady again; see ``play``."""
         self._agent.request(protocol.Play(None), REQUEST_LIMIT_S)
 
+    def change(self, **keys: Any) -> Link:
+        """Make the link another one while it runs: ``change(bandwidth="5 Mbit/s", loss=0.01)``.
+
+        What waits in a queue stays there and goes on at the new rate; frames under way keep their time. A queue that
+        was asked for as a time or as bandwidth-delay products becomes as long as the new rate makes it.
+
+        Args:
+            keys: of ``CHANGEABLE``, as a link has them; what is not named stays.
+
+        Returns the link that it is now, in emulated time.
+
+        Raises ConfigError for a key that cannot be changed, a value that is none, and a back end that cannot.
+        """
+        link = changed_link(self.link, keys)
+        told = link.model_dump(mode="json", by_alias=True)
+        self.applied = {
+            **self.applied,
+            **self._agent.request(protocol.Change(told, self.dilation), REQUEST_LIMIT_S).applied,
+        }
+        self.link = link
+        return link
+
     @property
     def is_lost(self) -> bool:
         """Whether its agent has stopped answering: nothing can be asked of it any more, but ``close`` ends it."""
@@ -201,6 +229,25 @@ def _check_dilated(link: Link, dilation: float) -> None:
         raise ConfigError(f"dilation: {error}") from None
     if dilation != 1 and (why := cannot_dilate(link.tcp.congestion_control)):
         raise ConfigError(f"link.tcp.congestion_control: {why}")
+
+
+CHANGEABLE = ("bandwidth", "up", "down", "latency", "jitter", "loss")
+
+
+def changed_link(link: Link, keys: Mapping[str, Any]) -> Link:
+    """``link`` with ``keys`` on top, as they go on top of a named link; raises ConfigError."""
+    if not keys:
+        raise ConfigError(f"nothing is to be changed; name one of {', '.join(CHANGEABLE)}")
+    for key in keys:
+        if key not in CHANGEABLE:
+            raise ConfigError(f"{key!r} cannot be changed while the link runs. Can be: {', '.join(CHANGEABLE)}")
+    if not link.shaped:
+        raise ConfigError("an unshaped link has nothing that could be changed")
+    kept = {key: value for key, value in link.model_dump(mode="json", by_alias=True).items() if value is not None}
+    try:
+        return Link.model_validate(on_top(kept, keys))
+    except ValidationError as error:
+        raise ConfigError("; ".join(message for _, message in explain(error, Link))) from None
 
 
 class NodeProcess:

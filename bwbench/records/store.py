@@ -20,6 +20,7 @@ from typing import Any
 from bwbench.base.errors import ForeignCellError, PackedRecordsError, RecordError
 from bwbench.base.plain_data import Json, JsonObject, leaves, mapping_at
 from bwbench.base.step_time import recorded_step_times
+from bwbench.network.link.node_link import queue_words
 from bwbench.records.cell_identity import QUEUE_BEFORE, id_problem
 from bwbench.records.files import REMEDIES, leads_out, read_events, read_json, read_record, read_tail
 from bwbench.records.packed import PACKED, PUBLISHED, PackedFiles, find_packed, id_of, published_beside, read_packed
@@ -139,7 +140,7 @@ class CellFolder:
 
     @cached_property
     def flat_config(self) -> JsonObject:
-        """The cell's configuration by flat names (``link.latency``); lists as JSON, and the queue that held.
+        """The cell's configuration by flat names (``link.latency``); lists as JSON, and the queue that held, in words.
 
         Step times that are drawn, or follow a trace, or are nodes' own, are one setting in words each.
         """
@@ -151,6 +152,9 @@ class CellFolder:
         if isinstance(compute.get("step_time"), dict) or compute.get("overrides"):
             flat = {key: value for key, value in flat.items() if not key.startswith(_STEP_TIMES)}
             flat["compute.step_time"] = str(recorded_step_times(compute))
+        if isinstance(managed := mapping_at(self.cell.config, "link").get("queue"), dict):
+            flat = {key: value for key, value in flat.items() if not key.startswith("link.queue.")}
+            flat["link.queue"] = queue_words(managed)
         if flat.get("link.queue") is None and flat.get("link.shaped"):
             flat["link.queue"] = QUEUE_BEFORE
         return flat

@@ -88,6 +88,30 @@ def run(
     return run_in_nodes(command, how, options)
 
 
+@app.command(cls=Command, name="set")
+def set_(
+    *,
+    run_: Annotated[
+        int | None, option("Process id of the 'link run'; needed where several run.", "--run", metavar="PID")
+    ] = None,
+    bandwidth: Annotated[str | None, option("Of each node, up and down: '5 Mbit/s'.", metavar="RATE")] = None,
+    up: Annotated[str | None, option("From a node, where that differs: '1 Mbit/s'.", metavar="RATE")] = None,
+    down: Annotated[str | None, option("To a node, where that differs: '16 Mbit/s'.", metavar="RATE")] = None,
+    latency: Annotated[str | None, option("One-way delay between two nodes: '20 ms'.", metavar="TIME")] = None,
+    jitter: Annotated[str | None, option("Standard deviation of the delay: '1 ms'.", metavar="TIME")] = None,
+    loss: Annotated[str | None, option("Share of the frames that are lost: 0.01.", metavar="SHARE")] = None,
+) -> int:
+    """Change the link of a 'bwbench link run' while its programs run. What is not named stays.
+
+    What waits in queues goes on at the new rate. The verdict of the run, and its --json, say what was changed and when.
+    """
+    from bwbench.cli.link.change_socket import ask
+
+    given = {"bandwidth": bandwidth, "up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss}
+    print(ask(run_, {key: value for key, value in given.items() if value is not None}))
+    return 0
+
+
 @app.command(cls=Command)
 def presets(
     *,

@@ -40,7 +40,9 @@ class LinkOptions:
     latency: Annotated[str | None, _option(_LINK, "TIME", "One-way delay between two nodes: '2.5 ms'.")] = None
     queue: Annotated[
         str | None,
-        _option(_LINK, "SIZE", "Before each bottleneck: '50 ms' at its rate, '64 kB', '100 packets', '2 bdp'."),
+        _option(
+            _LINK, "SIZE", "Before each bottleneck: '50 ms' at its rate, '64 kB', '100 packets', '2 bdp'; or fq_codel."
+        ),
     ] = None
     jitter: Annotated[str | None, _option(_DISTURBANCES, "TIME", "Standard deviation of the delay: '1 ms'.")] = None
     jitter_kind: Annotated[

@@ -11,11 +11,13 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bwbench.base.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT_MACHINE, ConfigError, LinkError
 from bwbench.base.units import rounded
 from bwbench.cli.link.captures import capture_files, captured
+from bwbench.cli.link.change_socket import ChangeSocket
 from bwbench.cli.link.link_options import LinkOptions, NodeRunOptions
 from bwbench.cli.link.node_group import NodeCommand, NodeGroup
 from bwbench.cli.link.node_terminal import NodeStdin
@@ -58,10 +60,11 @@ def run_in_nodes(command: Sequence[str], how: NodeRunOptions, options: LinkOptio
             _announce(network, made)
         if how.verify:
             _measure(network, made)
-        with captured(network, files):
+        with captured(network, files), ChangeSocket(network) as changing:
             status, verdict = _run(network, made, words, limit_s, stdin, how)
     if verdict is None:
         return status
+    verdict = replace(verdict, changes=tuple(changing.changes))
     _tell(verdict, how)
     return status or (EXIT_UNFIT_MACHINE if verdict.reasons else EXIT_OK)
 

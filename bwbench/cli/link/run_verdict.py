@@ -68,6 +68,7 @@ class RunVerdict:
         dilation: so many times slower than asked the link was; all figures are of the machine's time.
         looked_outside: nodes that asked for an address that is none of theirs.
         reasons: why the link was not what was asked; none where it was.
+        changes: of the link while the programs ran (``link set``): when, which keys, and the link that it became.
     """
 
     backend: str
@@ -82,6 +83,7 @@ class RunVerdict:
     reasons: tuple[str, ...] = ()
     looked_outside: tuple[int, ...] = ()
     dilation: float = 1.0
+    changes: tuple[JsonObject, ...] = ()
 
     def to_json(self) -> JsonObject:
         """All of it, and ``verdict``: ok or unfit; in slow motion ``emulated``, the same in emulated time."""
@@ -123,6 +125,8 @@ class RunVerdict:
             yield from plain_table(columns, rows, right=columns)
             if len(self.nodes) > _SHOWN_NODES:
                 yield f"and {len(self.nodes) - _SHOWN_NODES} more nodes"
+        for change in self.changes:
+            yield f"changed after {seconds(float(str(change['at_s'])))}: {change['link']}"
         words = f"{self.backend}: {size(self.bytes)} in {self.frames} frames on the wire in {seconds(self.wall_s)}"
         words += f" ({_rate(self.bytes * 8 / self.wall_s)}), {self.dropped_frames} dropped"
         if self.p99_late_s is not None and self.worst_late_s is not None:

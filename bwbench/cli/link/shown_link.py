@@ -98,6 +98,7 @@ class ExpectedDirection:
         trace: the file whose mean ``bps`` is.
         queue_packets: None where the queue counts bytes.
         queue_s: what a full queue adds to the latency.
+        discipline: what manages the queue; None where it is drop-tail.
     """
 
     bps: float
@@ -105,6 +106,7 @@ class ExpectedDirection:
     queue_bytes: int
     queue_packets: int | None
     queue_s: float
+    discipline: str | None = None
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ def _queue(direction: ExpectedDirection | None) -> str:
         return "-"
     packets = direction.queue_packets
     held = f"{packets} packets" if packets else f"{rounded(direction.queue_bytes / 1e3, 4)} kB"
-    return f"{held}, {_ms(direction.queue_s)}"
+    return f"{held}, {direction.discipline or _ms(direction.queue_s)}"
 
 
 def _ms(value_s: float) -> str:
@@ -240,7 +242,8 @@ def expected_of_nodes(link: Link, num_nodes: int) -> list[ExpectedNode]:
 def _direction(link: Link, node: NodeLink, rate_bps: float, queue_bytes: int, trace: Trace | None) -> ExpectedDirection:
     capacity_bps = link.air.capacity_bps(rate_bps) if link.air else rate_bps
     file = trace.file if trace else None
-    return ExpectedDirection(rate_bps, file, queue_bytes, node.queue_packets, queue_bytes * 8 / capacity_bps)
+    managed = node.discipline.discipline if node.discipline else None
+    return ExpectedDirection(rate_bps, file, queue_bytes, node.queue_packets, queue_bytes * 8 / capacity_bps, managed)
 
 
 def expected_of_pairs(link: Link, num_nodes: int) -> list[ExpectedPair]:

@@ -341,7 +341,11 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
         return
     beyond = {
         "medium": link.medium == "shared",
-        "trace": link.varies and not link.outages,
+        "trace": any(link.traces),
+        "queue": link.is_managed,
+        "cross_traffic": bool(link.cross_traffic),
+        "handover": link.handover is not None,
+        "demand": link.demand is not None,
         "outages": bool(link.outages),
         "loss_in_good": link.loss_in_good > 0,
         "tcp": link.tcp != TcpSettings(),

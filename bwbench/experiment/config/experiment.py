@@ -159,7 +159,7 @@ def why_not_composed(config: CellConfig) -> str | None:
     if config.launcher != "local":
         return f"launcher {config.launcher!r}: one program has to start the runs that a cell is composed from"
     if config.link.varies:
-        return "the link changes over time (trace, outages), so that a few dozen steps do not stand for all"
+        return "the link changes over time (trace, outages, others), so that a few dozen steps do not stand for all"
     times = config.compute.step_times(config.nodes)
     if any(isinstance(one, StepTimeTrace) for one in times):
         return "compute.step_time changes over time (trace), so that a few dozen steps do not stand for all"

@@ -134,7 +134,12 @@ def _beyond_an_interface(link: Link) -> list[str]:
     if link.medium == "shared":
         found.append(f"--medium: one interface has no air to share; {instead}")
     if link.varies:
-        found.append(f"--trace, --outage: what is applied to an interface stays as it is; {instead}")
+        found.append(
+            "--trace, --outage, and a link's cross_traffic, handover and demand: what is applied to an interface stays "
+            f"as it is; {instead}"
+        )
+    if link.is_managed:
+        found.append(f"--queue: the queue that is applied to an interface is drop-tail; {instead}")
     if link.wanders:
         found.append(
             "--jitter: netem draws the delay of every frame anew, and cannot let it wander; add --jitter-kind "

@@ -42,6 +42,7 @@ def dilated_node(node: NodeLink, factor: float) -> NodeLink:
         jitter_s=node.jitter_s * factor,
         up_trace=node.up_trace and node.up_trace.dilated(factor),
         down_trace=node.down_trace and node.down_trace.dilated(factor),
+        discipline=node.discipline and node.discipline.dilated(factor),
     )
 
 
@@ -51,8 +52,11 @@ def dilated_air(air: Air, factor: float) -> Air:
 
 
 def dilated_queue(queue: Queue | None, factor: float) -> Queue | None:
-    """As it is written for the slower link: a time is longer, all else the same. The minimum of a queue is not here."""
-    return replace(queue, amount=queue.amount * factor) if queue is not None and queue.unit == "s" else queue
+    """As it is written for the slower link: times are longer, all else the same. The minimum of a queue is not here."""
+    if queue is None:
+        return None
+    amount = queue.amount * factor if queue.unit == "s" else queue.amount
+    return replace(queue, amount=amount, discipline=queue.discipline and queue.discipline.dilated(factor))
 
 
 def dilated_traces(traces: Traces | None, factor: float) -> Traces | None:

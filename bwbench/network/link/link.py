@@ -12,6 +12,7 @@ from bwbench.base.explain import refused
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate, PositiveShare, Probability
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.chance import Distribution, GilbertElliott, JitterKind
+from bwbench.network.link.cross_traffic import CrossTraffic
 from bwbench.network.link.dilation import (
     check_dilation,
     dilated_air,
@@ -24,6 +25,7 @@ from bwbench.network.link.dilation import (
     dilated_traces,
 )
 from bwbench.network.link.frame_sizes import DEFAULT_MTU, FullFrame
+from bwbench.network.link.mobile import Demand, HandOver
 from bwbench.network.link.named_links import expand_preset, is_nothing
 from bwbench.network.link.node_link import (
     DEFAULT_QUEUE,
@@ -37,7 +39,7 @@ from bwbench.network.link.node_link import (
     TcpSettings,
     path_between,
 )
-from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_tuple
+from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_list, as_tuple
 
 MAX_SEED = 2**32 - 1
 MTUS = (576, 65_000)  # what every host of IPv4 takes; what fits a slot of 64 KiB in the relay's receive ring
@@ -61,10 +63,10 @@ class Link(BaseModel):
         loss_burst: mean number of frames that the bad state of a Gilbert-Elliott chain lasts; None loses each frame
             independently of the others.
         loss_in_bad, loss_in_good: probability with which that chain loses a frame in either state.
-        queue: drop-tail queue before each bottleneck: a time at its rate, bytes, packets or multiples of the
-            bandwidth-delay product. A time or such products are no less than 64 kB (but no more than a second's worth
-            of those), and on a shared air no less than two transmissions. 50 ms where nothing is said; None on a link
-            that is not shaped, and there alone.
+        queue: before each bottleneck: a time at its rate, bytes, packets or multiples of the bandwidth-delay product.
+            A time or such products are no less than 64 kB (but no more than a second's worth of those), and on a shared
+            air no less than two transmissions. Drop-tail, or what a discipline does (``{discipline: fq_codel}``). 50 ms
+            where nothing is said; None on a link that is not shaped, and there alone.
         medium: ``switched`` gives each node a full-duplex link of its own; ``shared`` is one half-duplex air, which a
             frame from station to station crosses twice (up to the access point, down again).
         standard: of a shared air; sets the defaults of ``efficiency`` and ``aggregation``.
@@ -74,6 +76,9 @@ class Link(BaseModel):
         wired: nodes that are wired to the access point, on a wire that is never busy.
         trace: rates that change over time.
         outages: times in which links are dead.
+        cross_traffic: what others send over the nodes' links while the link plays.
+        handover: how nodes get new paths meanwhile.
+        demand: how rates follow what is sent meanwhile.
         overrides: nodes that differ, by their number.
         mtu: largest IP packet of the nodes' interfaces, in bytes.
         tcp: settings of the nodes' TCP.
@@ -105,6 +110,9 @@ class Link(BaseModel):
     wired: NodeNumbers = ()
     trace: Traces | None = None
     outages: Annotated[tuple[Outage, ...], BeforeValidator(as_tuple)] = ()
+    cross_traffic: Annotated[tuple[CrossTraffic, ...], BeforeValidator(as_list)] = ()
+    handover: HandOver | None = None
+    demand: Demand | None = None
     overrides: dict[NodeNumber, NodeOverride] = Field(default_factory=dict)
     mtu: int = Field(DEFAULT_MTU, ge=MTUS[0], le=MTUS[1])
     tcp: TcpSettings = TcpSettings()
@@ -165,6 +173,9 @@ class Link(BaseModel):
                 "queue": dilated_queue(self.queue, factor),
                 "trace": dilated_traces(self.trace, factor),
                 "outages": tuple(dilated_outage(outage, factor) for outage in self.outages),
+                "cross_traffic": tuple(traffic.dilated(factor) for traffic in self.cross_traffic),
+                "handover": self.handover and self.handover.dilated(factor),
+                "demand": self.demand and self.demand.dilated(factor),
                 "overrides": dilated_overrides(self.overrides, factor),
                 "tcp": dilated_tcp(self.tcp, factor),
             }
@@ -191,6 +202,22 @@ class Link(BaseModel):
     def wanders(self) -> bool:
         """Whether it varies slowly, and not from frame to frame."""
         return self.has_jitter and self.jitter_kind == "correlated"
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """Everyone's, then those of the nodes that differ."""
+        asked = (self.queue, *(override.queue for override in self.overrides.values()))
+        return tuple(queue for queue in asked if queue is not None)
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a discipline manages the queue of any node."""
+        return any(queue.discipline is not None for queue in self.queues)
+
+    @property
+    def marks(self) -> bool:
+        """Whether queues mark packets, so that the nodes' TCP is to take part in that (ECN)."""
+        return any(queue.discipline is not None and queue.discipline.ecn for queue in self.queues)
 
     @property
     def full_frame(self) -> FullFrame:
@@ -261,7 +288,7 @@ class Link(BaseModel):
     @property
     def varies(self) -> bool:
         """Whether the link changes over time: then it stays steady (mean rates, no outage) until it is told to play."""
-        return bool(self.outages) or any(self.traces)
+        return bool(self.outages or self.cross_traffic or self.handover or self.demand) or any(self.traces)
 
     @property
     def traces(self) -> tuple[Traces | None, ...]:
@@ -298,6 +325,12 @@ class Link(BaseModel):
             words.append(f"MTU {self.mtu}")
         if self.outages:
             words.append(f"{len(self.outages)} outage(s)")
+        if self.cross_traffic:
+            words.append(f"beside {', '.join(traffic.kind for traffic in self.cross_traffic)}")
+        if self.handover:
+            words.append(f"a new path every {DURATION.format(self.handover.every_s)}")
+        if self.demand:
+            words.append(f"{100 * self.demand.least:.3g} % of the rate after a silence")
         if self.overrides:
             words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
         return ", ".join(words)
@@ -342,6 +375,7 @@ class Link(BaseModel):
             queue_packets=queue.packets,
             up_trace=up_trace,
             down_trace=down_trace,
+            discipline=queue.discipline,
         )
 
 
@@ -394,6 +428,10 @@ def _check_medium(link: Link) -> None:
             if getattr(link, name) != Link.model_fields[name].default:
                 raise refused(f"'{name}' belongs to 'medium: shared'; leave it out, or share the air")
         return
+    if link.cross_traffic:
+        raise refused("'cross_traffic' needs links of the nodes' own; on a shared air add nodes that send it")
+    if link.demand:
+        raise refused("'demand' is a base station's to grant; on a shared air stations take turns: leave it out")
     if link.up_bps != link.down_bps or any(o.up_bps != o.down_bps for o in link.overrides.values()):
         raise refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
     if any(trace is not None and trace.up != trace.down for trace in link.traces):
@@ -401,8 +439,8 @@ def _check_medium(link: Link) -> None:
 
 
 def _check_queues(link: Link) -> None:
-    for queue in (link.queue, *(override.queue for override in link.overrides.values())):
-        if queue is not None and queue.unit == "B" and queue.amount < link.full_frame.num_bytes:
+    for queue in link.queues:
+        if queue.unit == "B" and queue.amount < link.full_frame.num_bytes:
             frame = f"one frame ({link.full_frame.num_bytes} B where 'mtu' is {link.mtu})"
             raise refused(f"a queue of {queue.amount:g} B is too small: it has to hold {frame}")
 
@@ -413,6 +451,8 @@ def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
         "overrides": list(link.overrides),
         "wired": list(link.wired),
         "outages": [node for outage in link.outages for node in outage.nodes or ()],
+        "cross_traffic": [node for traffic in link.cross_traffic for node in traffic.nodes or ()],
+        "handover": list((link.handover and link.handover.nodes) or ()),
     }
     found = [
         (key, f"there is no node {number}; nodes are numbered 0 to {num_nodes - 1}")
@@ -437,7 +477,7 @@ def _with_queue(content: Mapping[str, Any], queue: Queue) -> dict[str, Any]:
     """The keys of a link, with that queue where it is shaped and none is named."""
     if content.get("queue") is not None or content.get("shaped", True) is False:
         return dict(content)
-    return {**content, "queue": str(queue)}
+    return {**content, "queue": queue.size}
 
 
 UNSHAPED = Link(shaped=False)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError, WithJsonSchema
+from pydantic_core import InitErrorDetails
 
-from bwbench.base.explain import refused
+from bwbench.base.explain import explain, problem, refused
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import DURATION, MEMORY, LinkDelay, LinkRate, Memory, PositiveDuration, Probability
+from bwbench.network.link.discipline import DROP_TAIL, KINDS, NAMES, AbstractDiscipline, kind_of
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES
 from bwbench.network.link.variation import Trace, Traces
 
@@ -23,25 +28,69 @@ MOST_BDP = 1000.0
 LONGEST_QUEUE_S = 60.0
 _COUNTED = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(packets?|bdp)\s*", re.IGNORECASE)
 _EXAMPLE = "write it like '50 ms' (at the rate), '64 kB', '100 packets' or '2 bdp' (bandwidth-delay products)"
+_SIZE = "size"
 
 
 @dataclass(frozen=True)
 class Queue:
-    """A drop-tail queue before a bottleneck.
+    """A queue before a bottleneck: drop-tail, or managed by a discipline.
 
     Attributes:
         amount: how much it holds.
         unit: ``s`` (of the bottleneck's rate), ``B``, ``packets`` (of whatever size) or ``bdp``.
+        discipline: what manages it; None is drop-tail.
     """
 
     amount: float
     unit: str
+    discipline: AbstractDiscipline | None = None
 
     @classmethod
-    def parse(cls, text: object) -> Queue:
-        """The queue in ``text``; raises ValueError that shows the right form."""
-        if isinstance(text, Queue):
-            return text
+    def parse(cls, asked: object) -> Queue:
+        """The queue that a text, the name of a discipline or a mapping asks for.
+
+        Raises PydanticCustomError that shows the right form; for what is inside a mapping ValidationError.
+        """
+        if isinstance(asked, Queue):
+            return asked
+        if isinstance(asked, str) and asked in NAMES:
+            return cls._managed({"discipline": asked})
+        return cls._managed(asked) if isinstance(asked, Mapping) else cls._sized(asked)
+
+    @classmethod
+    def _managed(cls, asked: Mapping[str, object]) -> Queue:
+        if "discipline" not in asked:
+            raise refused(f"a queue with keys names its discipline: {', '.join(NAMES)}; {_EXAMPLE}")
+        lines = []
+        try:
+            kind = kind_of(asked["discipline"])
+        except ValueError as error:
+            raise _inside([problem(str(error), ("discipline",))]) from None
+        size = DEFAULT_QUEUE if kind is None else cls._sized(kind.default_size)
+        if _SIZE in asked:
+            try:
+                size = cls._sized(asked[_SIZE])
+            except ValueError as error:
+                lines.append(problem(str(error), (_SIZE,)))
+        keys = {key: value for key, value in asked.items() if key != _SIZE}
+        if kind is None:
+            lines += [
+                problem(f"{key!r} says nothing of a drop-tail queue, which has a 'size' alone", (key,))
+                for key in keys
+                if key != "discipline"
+            ]
+            managed = None
+        else:
+            try:
+                managed = kind.model_validate(keys)
+            except ValidationError as error:
+                lines += [problem(message, loc) for loc, message in explain(error, kind)]
+        if lines:
+            raise _inside(lines)
+        return replace(size, discipline=managed)
+
+    @classmethod
+    def _sized(cls, text: object) -> Queue:
         match = _COUNTED.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             if (duration_s := _duration_s(text)) is not None:
@@ -66,10 +115,26 @@ class Queue:
         return cls(amount, "packets")
 
     def __str__(self) -> str:
-        """The form in which it is written, such as ``64 kB``."""
+        """In words: ``64 kB``, of a managed one ``fq_codel of 10240 packets, target 10 ms``; all that is not usual."""
+        managed = self.discipline
+        if managed is None:
+            return self.size
+        usual = type(managed)(discipline=managed.discipline).written()
+        keys = {key: own for key, own in managed.written().items() if own != usual[key]}
+        return ", ".join([f"{managed.discipline} of {self.size}", *(_key_words(*item) for item in keys.items())])
+
+    @property
+    def size(self) -> str:
+        """How much it holds, as it is written: ``64 kB``."""
         if self.unit in _WRITTEN_AS:
             return _WRITTEN_AS[self.unit].format(self.amount)
         return f"{self.amount:.12g} {self.unit}"
+
+    def written(self) -> str | JsonObject:
+        """The form in which it is recorded: a size, of a managed queue all its keys, defaults included."""
+        if self.discipline is None:
+            return self.size
+        return {**self.discipline.written(), _SIZE: self.size}
 
     @property
     def packets(self) -> int | None:
@@ -113,11 +178,38 @@ DEFAULT_QUEUE = Queue(0.05, "s")
 QUEUE_OF_EARLIER_RECORDS = Queue(1.0, "bdp")
 
 
+def _key_words(key: str, value: object) -> str:
+    return key if value is True else f"{key} {value}"
+
+
+def queue_words(recorded: object) -> str:
+    """A queue of a record in words, however odd it is."""
+    try:
+        return str(Queue.parse(recorded))
+    except ValueError:
+        return json.dumps(recorded, sort_keys=True)
+
+
+def _inside(lines: list[InitErrorDetails]) -> ValidationError:
+    """Problems at their keys: pydantic puts the place of the queue before each."""
+    return ValidationError.from_exception_data("queue", lines)
+
+
+_SIZES = ["50 ms", "64 kB", "100 packets", "2 bdp"]
+
+
+def _json_schema() -> dict[str, Any]:
+    """A size, the name of a discipline, or a mapping with the keys of one."""
+    size = {"type": "string", "examples": [*_SIZES, *NAMES], "title": "queue"}
+    kinds = [kind.model_json_schema(by_alias=True) for kind in KINDS.values()]
+    tail = {"properties": {"discipline": {"const": DROP_TAIL}}, "additionalProperties": False}
+    managed = [{**kind, "properties": {**kind["properties"], _SIZE: size}} for kind in (tail, *kinds)]
+    return {"anyOf": [size, *({"type": "object", **kind, "required": ["discipline"]} for kind in managed)]}
+
+
+# Disciplines are written with all that holds, so that a default which changes is another cell.
 QueueSize = Annotated[
-    Queue,
-    PlainValidator(Queue.parse),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["50 ms", "64 kB", "100 packets", "2 bdp"], "title": "queue"}),
+    Queue, PlainValidator(Queue.parse), PlainSerializer(Queue.written), WithJsonSchema(_json_schema())
 ]
 
 
@@ -146,8 +238,9 @@ class NodeLink:
         latency_s: one-way delay between this node and one that is like it; see ``path_between``.
         jitter_s: standard deviation of that delay.
         loss: share of the frames lost between this node and one that is like it.
-        up_queue_bytes, down_queue_bytes: drop-tail queue before each direction.
+        up_queue_bytes, down_queue_bytes: room in the queue before each direction.
         queue_packets: where the queue counts packets: how many; None where it counts bytes.
+        discipline: what manages these queues; None where they are drop-tail.
         up_trace, down_trace: what drives the rate over time; None where it is constant.
     """
 
@@ -161,6 +254,7 @@ class NodeLink:
     queue_packets: int | None = None
     up_trace: Trace | None = None
     down_trace: Trace | None = None
+    discipline: AbstractDiscipline | None = None
 
     @property
     def slowest_bps(self) -> float:

@@ -22,6 +22,11 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def as_list(value: Any) -> Any:
+    """One of something as a list of it."""
+    return (value,) if isinstance(value, (str, Mapping)) else as_tuple(value)
+
+
 NodeNumber = Annotated[
     int,
     Field(ge=0),

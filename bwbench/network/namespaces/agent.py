@@ -138,6 +138,9 @@ class Agent:
             return protocol.Counted(self._backend.counters().to_json())
         if isinstance(request, protocol.AskHealth):
             return protocol.Healthy(self._backend.health())
+        if isinstance(request, protocol.Change):
+            self._backend.change(Link.model_validate(request.link).dilated(request.dilation))
+            return protocol.Changed(self._backend.applied)
         if isinstance(request, protocol.Play):
             self._backend.play(request.at_s)
         return protocol.Done()

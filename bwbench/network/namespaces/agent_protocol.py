@@ -151,6 +151,26 @@ class Play(Request[Done], op="play"):
     at_s: float | None
 
 
+@dataclass(frozen=True)
+class Changed(Done):
+    """The link has become another one: what was set."""
+
+    applied: JsonObject
+
+
+@dataclass(frozen=True)
+class Change(Request[Changed], op="change", answer=Changed):
+    """Make the link another one while it runs.
+
+    Attributes:
+        link: its keys, every default filled in; of the same medium and disciplines.
+        dilation: as it was opened with.
+    """
+
+    link: JsonObject
+    dilation: float
+
+
 class ControlSocket:
     """One end of the connection. A message is one JSON object; its descriptors arrive with its first byte."""
 

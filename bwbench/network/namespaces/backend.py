@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from bwbench.base.errors import ConfigError
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
 
@@ -138,6 +139,13 @@ class AbstractBackend(ABC):
 
         None makes the link steady again, as it is at first: mean rates of the traces, no outages.
         """
+
+    def change(self, link: Link) -> None:
+        """Be this link from now on, of the same medium and disciplines; ``applied`` tells it.
+
+        Raises ConfigError where a back end stays as it was made.
+        """
+        raise ConfigError(f"{self.name} stays as it was made; 'backend: relay' can be changed while it runs")
 
 
 def lateness_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,8 @@ _ETHTOOL_SGRO = 0x0000002C
 
 _IP_STATISTICS = Path("/proc/self/net/snmp")
 _SETTINGS = Path("/proc/sys/net/ipv4")
-_RECORDED = ("tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", RTO_MAX_KEY)
+_ECN = "tcp_ecn"  # 1: asked for and taken; 2, the kernel's own: taken where somebody asks
+_RECORDED = ("tcp_rmem", "tcp_wmem", "tcp_slow_start_after_idle", "tcp_no_metrics_save", _ECN, RTO_MAX_KEY)
 _KEYS = {
     "tcp_slow_start_after_idle": "slow_start_after_idle",
     "tcp_rmem": "receive_buffer",
@@ -215,6 +216,8 @@ def configure_tcp(link: Link) -> dict[str, str]:
     answer. Raises ConfigError for what the kernel does not take, UnfitMachineError for what it is too old for.
     """
     _write("tcp_no_metrics_save", "1")  # connections must not learn from those of an earlier cell or arm
+    if link.marks and not _write(_ECN, "1"):
+        raise UnfitMachineError(f"link.queue.ecn: this kernel does not take net.ipv4.{_ECN} = 1; leave 'ecn' out")
     longest_ms = str(rto_max_ms(link))
     if link.tcp.rto_max_s is None:
         _write(RTO_MAX_KEY, longest_ms)  # unknown before Linux 6.15

@@ -202,8 +202,14 @@ def beyond_netem(link: Link) -> str:
         return "'medium: shared' (its qdiscs shape each node by itself; none lets stations take turns on one air)"
     if link.outages:
         return "outages (its qdiscs stay as they are set)"
+    if link.handover or link.demand:
+        return "hand-overs and rates that follow demand (its qdiscs stay as they are set)"
+    if link.cross_traffic:
+        return "cross traffic (it sends nothing of its own)"
     if link.varies:
         return "a trace (its qdiscs stay as they are set)"
+    if link.is_managed:
+        return "a queue with a discipline (it is drop-tail)"
     if link.wanders:
         return "a delay that wanders (it draws every frame's anew: 'jitter_kind: independent' asks for that)"
     kinds = [link.base, *(link.node(node) for node in sorted(link.overrides))]

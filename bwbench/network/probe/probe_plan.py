@@ -268,14 +268,15 @@ def thorough_s(link: Link, num_nodes: int) -> float:
 def drain_s(link: Link, flows: Sequence[Flow]) -> float:
     """How long what flows sent too much goes on arriving after their end."""
     pairs = pairs_of(link, len(flows))
-    if link.air is not None:  # once nobody sends any more, the air empties all queues one after another
-        waiting_bits = 8 * sum(3 * pair.queue_bytes for pair in pairs)  # a station's crosses twice, the other once
-        return waiting_bits / link.air.capacity_bps(min(link.node(pair.src).up_bps for pair in pairs))
     sent_bytes = [
         (flow.burst + flow.datagrams_per_s * flow.duration_s) * link.full_frame.num_bytes
         for flow in flows
         if flow.datagrams_per_s is not None
     ]
+    if link.air is not None:  # once nobody sends any more, the air empties all queues one after another
+        # A station's crosses twice, the other once; a managed queue has room for far more than was sent.
+        waiting_bits = 8 * 3 * min(sum(pair.queue_bytes for pair in pairs), sum(sent_bytes))
+        return waiting_bits / link.air.capacity_bps(min(link.node(pair.src).up_bps for pair in pairs))
     # What is too much waits in the sender's queue and in one at the receiver's side.
     queued_s = [
         min(num_bytes * (1 - 1 / OVERLOAD), 2 * pair.queue_bytes) * 8 / (pair.frames_bps or pair.sent_bps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pickle
 import select
 import signal
 import time
@@ -15,9 +16,12 @@ from bwbench.base.die_with_parent import die_with_parent
 from bwbench.base.errors import LinkError
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.backend_choice import super_packet_bytes
+from bwbench.network.link import Link
 from bwbench.network.link.trace_file import load_trace
 from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import AbstractBackend, WireCounters
+from bwbench.network.relay.frame_headers import FrameHeaders
+from bwbench.network.relay.managed import ManagedSchedule
 from bwbench.network.relay.port import RelayPort, charge, mac_bytes, slot_bytes_for
 from bwbench.network.relay.relay_loop import Relay
 from bwbench.network.relay.schedule import AbstractSchedule, RelayModel, applied_relay
@@ -96,6 +100,13 @@ class RelayBackend(AbstractBackend):
         """See the base class; the relay reckons from the moment of this call, whenever it notices."""
         self._playback.play(at_s)
 
+    def change(self, link: Link) -> None:
+        """See the base class; the relay obeys within milliseconds."""
+        model = RelayModel.of(link, len(self.ports), load_trace)
+        self._playback.change(pickle.dumps(self._faulty(model)))
+        self.link = link
+        self.applied = {**self.applied, **applied_relay(model, str(self.applied["priority"]))}
+
     def _cpu_s(self) -> float | None:
         """CPU time of the relay's process; None once that cannot be known."""
         if self._pid is None:
@@ -136,14 +147,23 @@ class RelayBackend(AbstractBackend):
             os._exit(1)
 
     def _schedule(self, model: RelayModel) -> AbstractSchedule[bytes]:
-        """What the relay obeys: the model, with the multipliers of BWBENCH_RELAY_FAULT."""
-        parts = (part.partition("=") for part in os.environ.get(FAULT_VARIABLE, "").split(",") if part)
-        if factors := {key: float(factor) for key, _, factor in parts}:
-            model = model.with_fault(**factors)
+        """What the relay obeys."""
+        model = self._faulty(model)
         lost = self._statistics.lost
 
         def on_drop(src: int, dst: int, frame: bytes, *, entered: bool) -> None:
             frames, num_bytes, is_ack = charge(frame)
             lost(src, dst, frames, num_bytes, is_ack=is_ack, entered=entered)
 
-        return SwitchedSchedule(model, on_drop) if model.air is None else SharedSchedule(model, on_drop)
+        headers = FrameHeaders(model.link.seed)
+        if model.air is not None:
+            return SharedSchedule(model, on_drop, headers)
+        if model.is_managed:
+            return ManagedSchedule(model, on_drop, headers)
+        return SwitchedSchedule(model, on_drop)
+
+    def _faulty(self, model: RelayModel) -> RelayModel:
+        """The model with the multipliers of BWBENCH_RELAY_FAULT."""
+        parts = (part.partition("=") for part in os.environ.get(FAULT_VARIABLE, "").split(",") if part)
+        factors = {key: float(factor) for key, _, factor in parts}
+        return model.with_fault(**factors) if factors else model

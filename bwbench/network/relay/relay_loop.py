@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import pickle
 import select
 import struct
 import time
@@ -185,14 +186,15 @@ class Relay:
         for port in self._ports:
             waiter.register(port.socket.fileno(), select.POLLIN)
         schedule, wake_up, monotonic = self._schedule, self._wake_up, time.monotonic
-        deaf_s = min(max(schedule.look_ahead_s(), _DEAF_S[0]), _DEAF_S[1])
+        deaf_s = self._deaf_s()
         looked_s = now_s = monotonic()
         look_s = next_s = due_s = 0.0  # when to look for what has come, when something happens, when a frame is due
         while True:
             # Frames that come meanwhile carry the time at which they came, and none can be due before the look-ahead
             # is over. Not waking for them halves the relay's work, and spares the senders the waking.
             if now_s > look_s - 0.25 * deaf_s or next_s < due_s:
-                self._playback.obey(schedule.switch)
+                if self._playback.obey(schedule.switch, self._change):
+                    deaf_s = self._deaf_s()
                 self._take_in(looked_s, now_s)
                 schedule.advance(now_s)
                 looked_s, look_s = now_s, now_s + deaf_s
@@ -213,6 +215,14 @@ class Relay:
                     time.sleep(sleep_s)
                     wake_up.woke(monotonic() - until_s)
             now_s = monotonic()
+
+    def _deaf_s(self) -> float:
+        """For so long nothing that comes has to be known of."""
+        return min(max(self._schedule.look_ahead_s(), _DEAF_S[0]), _DEAF_S[1])
+
+    def _change(self, content: bytes) -> None:
+        """Be the link of a model that the agent has written (``RelayBackend.change``)."""
+        self._schedule.change(time.monotonic(), pickle.loads(content))
 
     def _take_in(self, earliest_s: float, now_s: float) -> None:
         """Submit what has come since ``earliest_s``, the last time that we looked."""

@@ -24,27 +24,30 @@ from typing import Generic, Protocol, TypeVar
 from bwbench.base.plain_data import JsonObject
 from bwbench.network.link import Link
 from bwbench.network.link.air import Air
+from bwbench.network.link.discipline import AbstractDiscipline
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.link.variation import Trace
-from bwbench.network.relay.delays import delays_of
+from bwbench.network.relay.delays import HandOvers, delays_of
 
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of one node's link: a rate, and the drop-tail queue before it.
+    """One direction of one node's link: a rate, and the queue before it.
 
     Attributes:
         rate_bps: of Ethernet frames; on a shared air the PHY rate of the station. The mean where a trace drives it.
         queue_bytes: what the queue holds; on a link of its own the frame on its way out is part of it.
         queue_packets: the same where it counts packets of whatever size; None where it counts bytes.
         trace: the rate over time while the link plays; None where it is constant.
+        discipline: what manages the queue; None where it is drop-tail.
     """
 
     rate_bps: float
     queue_bytes: int
     queue_packets: int | None = None
     trace: RateTrace | None = None
+    discipline: AbstractDiscipline | None = None
 
     @property
     def fastest_bps(self) -> float:
@@ -87,8 +90,9 @@ class RelayModel:
 
         def direction(rate_bps: float, queue_bytes: int, node: NodeLink, trace: Trace | None) -> Direction:
             if trace is None:
-                return Direction(rate_bps, queue_bytes, node.queue_packets)
-            return Direction(load_once(trace).mean_bps, queue_bytes, node.queue_packets, load_once(trace))
+                return Direction(rate_bps, queue_bytes, node.queue_packets, None, node.discipline)
+            rates = load_once(trace)
+            return Direction(rates.mean_bps, queue_bytes, node.queue_packets, rates, node.discipline)
 
         # Nodes that are alike share their paths: of 254 nodes only those that differ cost anything.
         between = cache(path_between)
@@ -117,9 +121,19 @@ class RelayModel:
         return self.link.burst_loss is not None or any(path.loss > 0 for row in self.paths for path in row)
 
     @property
+    def is_managed(self) -> bool:
+        """Whether any queue decides when its link falls free.
+
+        That is where a discipline manages it, others send into it, or the rate follows what has been sent.
+        """
+        return bool(self.link.cross_traffic or self.link.demand) or any(
+            direction.discipline is not None for direction in (*self.up, *self.down)
+        )
+
+    @property
     def varies(self) -> bool:
         """Whether playing changes anything."""
-        return bool(self.link.outages) or any(direction.trace is not None for direction in (*self.up, *self.down))
+        return self.link.varies or any(direction.trace is not None for direction in (*self.up, *self.down))
 
     def with_fault(self, rate: float = 1.0, latency: float = 1.0) -> RelayModel:
         """A link that is not what was asked: all rates and all latencies times a factor."""
@@ -156,6 +170,9 @@ def applied_relay(model: RelayModel, priority: str) -> JsonObject:
             for node, own in differing.items()
         },
         "outages": [outage.model_dump(mode="json") for outage in link.outages],
+        "cross_traffic": [traffic.model_dump(mode="json", by_alias=True) for traffic in link.cross_traffic],
+        "handover": link.handover.model_dump(mode="json", by_alias=True) if link.handover else None,
+        "demand": link.demand.model_dump(mode="json", by_alias=True) if link.demand else None,
         "seed": link.seed,
         "priority": priority,
     }
@@ -171,6 +188,7 @@ def _applied_node(node: NodeLink) -> JsonObject:
         "queue_bytes": node.up_queue_bytes,
         "down_queue_bytes": node.down_queue_bytes,
         "queue_packets": node.queue_packets,
+        "discipline": node.discipline.written() if node.discipline else None,
         "up_trace": _applied_trace(node.up_trace),
         "down_trace": _applied_trace(node.down_trace),
     }
@@ -200,6 +218,11 @@ class Losses:
         self._random = [random.Random(f"{model.link.seed} loss {dst}").random for dst in range(model.num_nodes)]
         self._chain = model.link.burst_loss
         self._is_bad = [False] * model.num_nodes
+
+    def become(self, model: RelayModel) -> None:
+        """From now on lose what this model asks, with the same random numbers."""
+        self._loss = [[path.loss for path in row] for row in model.paths]
+        self._chain = model.link.burst_loss
 
     def is_lost(self, src: int, dst: int) -> bool:
         """Whether the next frame that reaches ``dst``, which comes from ``src``, is lost."""
@@ -232,7 +255,9 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         self._model = model
         self._on_drop = on_drop
         self._latency_s = [[path.latency_s for path in row] for row in model.paths]
-        self._delays = delays_of(model.link, model.paths) if model.has_jitter else None
+        moving = model.link.handover
+        self._hand_overs = HandOvers(moving, model.link.seed, model.num_nodes) if moving else None
+        self._delays = delays_of(model.link, model.paths, self._hand_overs) if model.has_jitter or moving else None
         self._losses = Losses(model) if model.has_loss else None
         self._outages = [
             [outage for outage in model.link.outages if outage.nodes is None or node in outage.nodes]
@@ -240,7 +265,7 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         ]
         self._frame_bytes = model.link.full_frame.num_bytes
         self._has_outages = bool(model.link.outages)
-        self._loses_on_the_way = model.has_loss or self._has_outages
+        self._loses_on_the_way = model.has_loss or self._has_outages or self._hand_overs is not None
         self._since_s: float | None = None  # when the link began to play; None while it is steady
         self._leaving: list[tuple[float, int, int, FrameT]] = []  # heap of (due, order, dst, frame)
         self._order = 0
@@ -273,6 +298,20 @@ class AbstractSchedule(ABC, Generic[FrameT]):
     def switch(self, now_s: float, since_s: float | None) -> None:
         """From ``now_s`` on be as a link whose traces and outages began at ``since_s``; None: as one that is steady."""
 
+    def change(self, now_s: float, model: RelayModel) -> None:
+        """From ``now_s`` on be the link of ``model``, of as many nodes on the same medium, with what is under way."""
+        self._model = model
+        self._latency_s = [[path.latency_s for path in row] for row in model.paths]
+        if self._losses is not None:
+            self._losses.become(model)
+        elif model.has_loss:
+            self._losses = Losses(model)
+        if model.has_jitter or self._delays is not None:
+            before, self._delays = self._delays, delays_of(model.link, model.paths, self._hand_overs)
+            if before is not None:
+                self._delays.follow(before)
+        self._loses_on_the_way = model.has_loss or self._has_outages or self._hand_overs is not None
+
     def pop_due(self, now_s: float) -> tuple[float, int, FrameT] | None:
         """The next frame that is due by ``now_s`` as (due time, dst, frame), in the order of due times."""
         if self._leaving and self._leaving[0][0] <= now_s:
@@ -288,7 +327,15 @@ class AbstractSchedule(ABC, Generic[FrameT]):
         """Whether a frame does not come through: by chance, or because it reaches a dead link."""
         if self._has_outages and self._is_dead(dst, arrival_s):
             return True
+        if self._hand_overs is not None and self._hand_overs.is_lost(arrival_s, src, dst):
+            return True
         return self._losses is not None and self._losses.is_lost(src, dst)
+
+    def _begin(self, since_s: float | None) -> None:
+        """What varies began at ``since_s``; None: it does not."""
+        self._since_s = since_s
+        if self._hand_overs is not None:
+            self._hand_overs.since_s = since_s
 
     def _is_dead(self, node: int, time_s: float) -> bool:
         since_s = self._since_s

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Generic
 
 from bwbench.network.link.frame_sizes import SMALLEST_FRAME_BYTES
+from bwbench.network.relay.disciplines import AbstractQueue, Packet, Room
+from bwbench.network.relay.managed import Headers, queue_of
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
 
 # (src, dst, bytes it is charged, packets it counts as, frame): plain, as a named tuple would cost more than the rest.
@@ -42,20 +44,32 @@ class SharedSchedule(AbstractSchedule[FrameT]):
     wants to send or that reaches the access point's queue for it.
     """
 
-    def __init__(self, model: RelayModel, on_drop: OnDrop[FrameT]) -> None:
+    def __init__(self, model: RelayModel, on_drop: OnDrop[FrameT], headers: Headers[FrameT] | None = None) -> None:
         super().__init__(model, on_drop)
         assert model.air is not None, "a switched link has a schedule of its own"
         self._air, self._wired = model.air, model.air.wired
         self._num_nodes = model.num_nodes
         # The stations' own by their number, then the access point's by the station's.
         directions = (*model.up, *model.down)
-        self._queues: list[AirQueue[FrameT]] = [AirQueue(direction, model.link.dilation) for direction in directions]
+        self._queues: list[AirQueue[FrameT]] = [
+            AirQueue(direction, model.link.dilation)
+            if headers is None or direction.discipline is None
+            else self._managed(index, direction, headers)
+            for index, direction in enumerate(directions)
+        ]
         self._most_packets = [model.air.most_frames(direction.rate_bps) for direction in directions]
         kind = PacketTurns if model.air.fairness == "packet" else AirtimeTurns
         self._turns: PacketTurns | AirtimeTurns = kind(model.num_nodes)
         self._coming: list[tuple[float, int, int, Waiting[FrameT]]] = []  # heap of (time, order, queue, frame)
         self._asleep: list[tuple[float, int]] = []  # heap of (time, queue): their rate is 0 until then
         self._air_free_s = 0.0
+
+    def _managed(self, index: int, direction: Direction, headers: Headers[FrameT]) -> ManagedAirQueue[FrameT]:
+        def dropped(waiting: Waiting[FrameT]) -> None:
+            self._on_drop(waiting[0], waiting[1], waiting[4], entered=index >= self._num_nodes)
+
+        seed = f"{self._model.link.seed} queue {index}"
+        return ManagedAirQueue(direction, self._model.link.dilation, self._frame_bytes, seed, dropped, headers)
 
     def submit(self, now_s: float, src: int, dst: int, wire_bytes: int, frame: FrameT) -> None:
         """See the base class."""
@@ -107,13 +121,13 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         """Put the frames that have come by ``now_s`` into their queues, or drop them where there is no room."""
         coming = self._coming
         while coming and coming[0][0] <= now_s:
-            _, _, index, waiting = heappop(coming)
+            came_s, _, index, waiting = heappop(coming)
             queue = self._queues[index]
-            was_empty = not queue.frames
-            if not queue.append(waiting):
+            was_empty = queue.is_empty
+            if not queue.append(came_s, waiting):
                 src, dst, _, _, frame = waiting
                 self._on_drop(src, dst, frame, entered=index >= self._num_nodes)
-            elif was_empty:
+            elif was_empty and not queue.is_empty:
                 self._turns.join(index)
         while self._asleep and self._asleep[0][0] <= now_s:
             self._turns.join(heappop(self._asleep)[1])
@@ -124,7 +138,10 @@ class SharedSchedule(AbstractSchedule[FrameT]):
         index = turns.take()
         queue = self._queues[index]
         most = self._most_packets[index]
-        taken, packets, num_bytes = queue.take(most)
+        taken, packets, num_bytes = queue.take(begin_s, most)
+        if not taken:  # a discipline has dropped all of it
+            turns.served(index, 0.0, 0.0)
+            return
         # More than one only where there are super-packets.
         transmissions = packets / most if packets > most else 1.0
         on_air_s = begin_s + transmissions * air.overhead_s
@@ -144,7 +161,7 @@ class SharedSchedule(AbstractSchedule[FrameT]):
             else:
                 self._order = order = self._order + 1
                 heappush(self._leaving, (end_s, order, waiting[1], waiting[4]))
-        if queue.frames:
+        if not queue.is_empty:
             turns.join(index)
 
     def _cross(self, sent_s: float, waiting: Waiting[FrameT]) -> None:
@@ -162,54 +179,70 @@ class SharedSchedule(AbstractSchedule[FrameT]):
 
     def switch(self, now_s: float, since_s: float | None) -> None:
         """See the base class."""
-        self._since_s = since_s
+        self._begin(since_s)
         self._asleep = sorted((now_s, queue) for _, queue in self._asleep)  # a sorted list is a heap
+
+    def change(self, now_s: float, model: RelayModel) -> None:
+        """See the base class; the transmission that is on the air ends as it began."""
+        assert model.air is not None, "the medium stays the same"
+        super().change(now_s, model)
+        self._air = model.air
+        directions = (*model.up, *model.down)
+        self._most_packets = [model.air.most_frames(direction.rate_bps) for direction in directions]
+        for queue, direction in zip(self._queues, directions, strict=True):
+            queue.become(direction)
 
 
 class AirQueue(Generic[FrameT]):
-    """A drop-tail queue, and the PHY rate at which its frames cross the air. What is on the air waits no longer.
-
-    Attributes:
-        frames: those that wait; only to be looked at.
-    """
+    """A drop-tail queue, and the PHY rate at which its frames cross the air. What is on the air waits no longer."""
 
     __slots__ = (
         "_bytes",
         "_dilation",
+        "_frames",
         "_packets",
         "_queue_bytes",
         "_queue_packets",
         "_seconds_per_byte",
         "_trace",
-        "frames",
     )
 
     def __init__(self, direction: Direction, dilation: float) -> None:
-        self.frames: deque[Waiting[FrameT]] = deque()
+        self._frames: deque[Waiting[FrameT]] = deque()
         self._bytes = self._packets = 0
+        self._dilation = dilation
+        self.become(direction)
+
+    def become(self, direction: Direction) -> None:
+        """Be the queue of that direction from now on, with what waits here."""
         self._queue_bytes, self._queue_packets = direction.queue_bytes, direction.queue_packets
         self._seconds_per_byte = 8 / direction.rate_bps
-        self._trace, self._dilation = direction.trace, dilation
+        self._trace = direction.trace
 
-    def append(self, waiting: Waiting[FrameT]) -> bool:
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._frames
+
+    def append(self, now_s: float, waiting: Waiting[FrameT]) -> bool:
         """Take a frame in; False where there is no room. An empty queue takes any frame."""
         num_bytes, packets = self._bytes + waiting[2], self._packets + waiting[3]
-        if self.frames:
+        if self._frames:
             if self._queue_packets is None:
                 if num_bytes > self._queue_bytes:
                     return False
             elif packets > self._queue_packets:
                 return False
-        self.frames.append(waiting)
+        self._frames.append(waiting)
         self._bytes, self._packets = num_bytes, packets
         return True
 
-    def take(self, most: int) -> tuple[list[Waiting[FrameT]], int, int]:
+    def take(self, now_s: float, most: int) -> tuple[list[Waiting[FrameT]], int, int]:
         """Take out what goes in one transmission of ``most`` packets, as far as they wait: (frames, packets, bytes).
 
         Super-packets stay whole, so with the last one these may be more.
         """
-        frames = self.frames
+        frames = self._frames
         waiting = frames.popleft()
         taken, num_bytes, packets = [waiting], waiting[2], waiting[3]
         while packets < most and frames:
@@ -223,7 +256,7 @@ class AirQueue(Generic[FrameT]):
 
     def put_back(self, taken: Sequence[Waiting[FrameT]]) -> None:
         """They have not crossed the air."""
-        self.frames.extendleft(reversed(taken))
+        self._frames.extendleft(reversed(taken))
         self._bytes += sum(waiting[2] for waiting in taken)
         self._packets += sum(waiting[3] for waiting in taken)
 
@@ -254,6 +287,72 @@ class AirQueue(Generic[FrameT]):
         return max(
             since_s + self._trace.finish(max(now_s - since_s, 0.0), 1.0), now_s + _SHORTEST_SLEEP_S * self._dilation
         )
+
+
+class ManagedAirQueue(AirQueue[FrameT]):
+    """The same where a discipline manages it: it decides when a transmission begins.
+
+    Args:
+        dropped: told of every frame that is dropped, on arrival or later.
+    """
+
+    __slots__ = ("_flow", "_frame_bytes", "_managed")
+
+    def __init__(
+        self,
+        direction: Direction,
+        dilation: float,
+        frame_bytes: int,
+        seed: str,
+        dropped: Callable[[Waiting[FrameT]], None],
+        headers: Headers[FrameT],
+    ) -> None:
+        super().__init__(direction, dilation)
+
+        def mark(packet: Packet[Waiting[FrameT]]) -> bool:
+            marked = headers.marked(packet.item[4])
+            if marked is not None:
+                packet.item = packet.item[:4] + (marked,)
+            return marked is not None
+
+        self._flow, self._frame_bytes = headers.flow, frame_bytes
+        self._managed: AbstractQueue[Waiting[FrameT]] = queue_of(
+            direction, frame_bytes, seed, lambda packet: dropped(packet.item), mark
+        )
+
+    def become(self, direction: Direction) -> None:
+        """See the base class; its discipline stays what it is."""
+        super().become(direction)
+        if hasattr(self, "_managed"):
+            self._managed.resize(Room(direction.queue_bytes, direction.queue_packets, self._frame_bytes))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits, what has failed to cross the air included."""
+        return not (self._frames or self._managed.num_packets)
+
+    def append(self, now_s: float, waiting: Waiting[FrameT]) -> bool:
+        """Take a frame in; what is dropped is told of, and so not here."""
+        self._managed.put(now_s, Packet(waiting, waiting[2], waiting[3], self._flow(waiting[4])))
+        return True
+
+    def take(self, now_s: float, most: int) -> tuple[list[Waiting[FrameT]], int, int]:
+        """See the base class; nothing where all of it had to be dropped."""
+        taken: list[Waiting[FrameT]] = []
+        num_bytes = packets = 0
+        while packets < most:
+            if self._frames:
+                waiting = self._frames.popleft()
+                self._bytes -= waiting[2]
+                self._packets -= waiting[3]
+            elif (packet := self._managed.take(now_s)) is not None:
+                waiting = packet.item
+            else:
+                break
+            taken.append(waiting)
+            num_bytes += waiting[2]
+            packets += waiting[3]
+        return taken, packets, num_bytes
 
 
 class Turns:

@@ -27,6 +27,8 @@ _LAST_EDGE_S = 10.0
 _EDGES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 50, 80, 120, 200, 320, 500, 800, 1200, 2000, 3200, _NUM_BINS)
 
 _STEADY = 0
+_HEAD_BYTES = 4 * _WORD_BYTES
+_LARGEST_CHANGE_BYTES = 1 << 24  # paths of 254 nodes that all differ; memory is taken where something is written
 
 
 class PairTally:
@@ -174,16 +176,19 @@ def _quantile(bins: list[int], share: float, max_s: float) -> float | None:
 
 
 class Playback:
-    """Written by the agent, read by the relay in every turn of its loop: hence two words and no message.
+    """Written by the agent, read by the relay in every turn of its loop: hence some words and no message.
 
     The first holds the time at which the agent said ``play`` (CLOCK_MONOTONIC in ns), 0 while the link is steady. So it
     does not matter how late the relay notices, and a second ``play`` is noticed as well. The second, written before it,
-    says how far what varies had got by then (ns).
+    says how far what varies had got by then (ns). The third counts how often the link has been changed, the fourth says
+    how many bytes of another one stand behind it: an even count is one that has been written to its end.
     """
 
     def __init__(self) -> None:
-        self._words = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("Q")
+        self._memory = mmap.mmap(-1, _LARGEST_CHANGE_BYTES)
+        self._words = memoryview(self._memory).cast("Q")
         self._obeyed_ns = _STEADY
+        self._changed = 0
 
     def play(self, at_s: float | None) -> None:
         """In the agent: what varies is ``at_s`` after its begin now; None: the link is steady."""
@@ -191,17 +196,40 @@ class Playback:
             self._words[1] = round(at_s * 1e9)
         self._words[0] = _STEADY if at_s is None else time.monotonic_ns()
 
-    def obey(self, switch: Callable[[float, float | None], None]) -> None:
+    def change(self, content: bytes) -> None:
+        """In the agent: the link is what ``content`` says from now on; raises ValueError where that is too long."""
+        if _HEAD_BYTES + len(content) > _LARGEST_CHANGE_BYTES:
+            raise ValueError(f"{len(content)} bytes are too many to be told")
+        self._words[2] += 1
+        self._memory[_HEAD_BYTES : _HEAD_BYTES + len(content)] = content
+        self._words[3] = len(content)
+        self._words[2] += 1
+
+    def obey(self, switch: Callable[[float, float | None], None], change: Callable[[bytes], None]) -> bool:
         """In the relay: pass on what the agent has said since the last call. Cheap where it has said nothing.
 
         Args:
             switch: that of a schedule.
+            change: is told what ``change`` was.
+
+        Returns whether the link has become another one.
         """
+        is_changed = self._words[2] != self._changed and self._obey_change(change)
         said_ns = self._words[0]
         if said_ns == self._obeyed_ns:
-            return
+            return is_changed
         self._obeyed_ns, said_s = said_ns, said_ns * 1e-9
         if said_ns == _STEADY:
             switch(time.monotonic(), None)
         else:
             switch(said_s, said_s - self._words[1] * 1e-9)
+        return is_changed
+
+    def _obey_change(self, change: Callable[[bytes], None]) -> bool:
+        count = self._words[2]
+        content = self._memory[_HEAD_BYTES : _HEAD_BYTES + self._words[3]]
+        if count % 2 or self._words[2] != count:  # it is being written: the next turn will see it whole
+            return False
+        self._changed = count
+        change(content)
+        return True

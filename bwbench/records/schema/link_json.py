@@ -98,6 +98,7 @@ class NodeApplied(Record):
     queue_bytes: Whole | None = None
     down_queue_bytes: Whole | None = None
     queue_packets: Whole | None = None
+    discipline: JsonObject | None = None
     up_trace: JsonObject | None = None
     down_trace: JsonObject | None = None
 
@@ -143,11 +144,13 @@ class Applied(NodeApplied, _OfAllNodes):
         bandwidth_bps: the slower of up_bps and down_bps, of most nodes.
         latency_s, jitter_s, loss: of the path between two of them.
         queue_bytes, down_queue_bytes, queue_packets: room before the node's rates.
+        discipline: what manages these queues, with all that it was told; None where they are drop-tail.
         up_trace, down_trace: files that rates are played from.
         jitter_kind, jitter_distribution, reorder, burst_loss: how delays and losses vary.
         medium, air: whether nodes share the air, and how.
         nodes: of nodes that differ from most, by number, in what.
-        outages: times without a link.
+        outages: times without a link; cross_traffic: what others were to send over the nodes' links; handover: how
+            nodes were to get new paths; demand: how rates were to follow what is sent.
         seed: of all that is random; seed_applied: whether the kernel took it.
         qdiscs: of netem, the queueing disciplines of nodes that are alike.
         priority: of the relay, what scheduling it got.
@@ -162,6 +165,9 @@ class Applied(NodeApplied, _OfAllNodes):
     air: JsonObject | None = None
     nodes: dict[Text, NodeApplied] = {}
     outages: tuple[JsonObject, ...] = ()
+    cross_traffic: tuple[JsonObject, ...] = ()
+    handover: JsonObject | None = None
+    demand: JsonObject | None = None
     seed: Whole | None = None
     seed_applied: Flag | None = None
     qdiscs: tuple[JsonObject, ...] = ()
