@@ -323,6 +323,7 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
         return
     beyond = {
         "medium": link.medium == "shared",
+        "sites": bool(link.sites),
         "trace": link.varies and not link.outages,
         "outages": bool(link.outages),
         "loss_in_good": link.loss_in_good > 0,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from bwbench.base.explain import refused
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate, PositiveShare, Probability
@@ -37,9 +37,12 @@ from bwbench.network.link.node_link import (
     TcpSettings,
     path_between,
 )
+from bwbench.network.link.site_network import SiteNetwork, sizes_of
+from bwbench.network.link.sites import Paths, Sites, expand_regions, wrong_sites
 from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_tuple
 
 MAX_SEED = 2**32 - 1
+SHORTHANDS = ("preset", "regions")  # keys that stand for others, and are gone once those are filled in
 MTUS = (576, 65_000)  # what every host of IPv4 takes; what fits a slot of 64 KiB in the relay's receive ring
 
 
@@ -75,6 +78,9 @@ class Link(BaseModel):
         trace: rates that change over time.
         outages: times in which links are dead.
         overrides: nodes that differ, by their number.
+        sites: places with a LAN inside, of which all of the above speaks, and one shared line outside; empty where all
+            nodes are at one place.
+        paths: rates and latencies from site to site; None where the sites' own lines alone decide.
         mtu: largest IP packet of the nodes' interfaces, in bytes.
         tcp: settings of the nodes' TCP.
         seed: of the random numbers behind loss and jitter.
@@ -106,6 +112,8 @@ class Link(BaseModel):
     trace: Traces | None = None
     outages: Annotated[tuple[Outage, ...], BeforeValidator(as_tuple)] = ()
     overrides: dict[NodeNumber, NodeOverride] = Field(default_factory=dict)
+    sites: Sites = ()
+    paths: Paths | None = None
     mtu: int = Field(DEFAULT_MTU, ge=MTUS[0], le=MTUS[1])
     tcp: TcpSettings = TcpSettings()
     seed: int = Field(1, ge=0, le=MAX_SEED)
@@ -121,7 +129,7 @@ class Link(BaseModel):
             return {"shaped": False}
         if not isinstance(value, Mapping):
             return value
-        asked = expand_preset(value, cls)
+        asked = expand_regions(expand_preset(value, cls))
         return _with_queue(asked, DEFAULT_QUEUE)
 
     @model_validator(mode="after")
@@ -131,6 +139,7 @@ class Link(BaseModel):
             _check_random(self)
             _check_medium(self)
             _check_queues(self)
+            _check_sites(self)
             return self
         asked = self.model_dump(
             by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "mtu", "tcp", "seed"}
@@ -166,6 +175,8 @@ class Link(BaseModel):
                 "trace": dilated_traces(self.trace, factor),
                 "outages": tuple(dilated_outage(outage, factor) for outage in self.outages),
                 "overrides": dilated_overrides(self.overrides, factor),
+                "sites": tuple(site.dilated(factor) for site in self.sites),
+                "paths": self.paths and self.paths.dilated(factor),
                 "tcp": dilated_tcp(self.tcp, factor),
             }
         )
@@ -221,8 +232,22 @@ class Link(BaseModel):
         usual, given = self.base, self.overrides  # made once: a plan asks this of every cell
         return tuple(self.node(node) if node in given else usual for node in range(num_nodes))
 
+    def site_network(self, num_nodes: int) -> SiteNetwork | None:
+        """The sites among so many nodes; None where all are at one place.
+
+        Raises ValueError where the sites do not go with so many (``unknown_nodes``), or the file of their paths has
+        not been read (``freeze_link``).
+        """
+        if self._asked is not None:
+            asked = self._asked.site_network(num_nodes)
+            return asked and asked.dilated(self._dilation)
+        if not self.sites or num_nodes < 2:
+            return None
+        queue = self.queue or DEFAULT_QUEUE
+        return SiteNetwork.of(self.sites, self.paths, num_nodes, queue, self.full_frame.num_bytes)
+
     def path(self, src: int, dst: int) -> Path:
-        """Latency, jitter and loss between two nodes."""
+        """Latency, jitter and loss between two nodes at one place."""
         return path_between(self.node(src), self.node(dst))
 
     @property
@@ -298,6 +323,8 @@ class Link(BaseModel):
             words.append(f"MTU {self.mtu}")
         if self.outages:
             words.append(f"{len(self.outages)} outage(s)")
+        if self.sites:
+            words.append(f"{len(self.sites)} sites ({', '.join(site.name for site in self.sites)})")
         if self.overrides:
             words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
         return ", ".join(words)
@@ -407,6 +434,12 @@ def _check_queues(link: Link) -> None:
             raise refused(f"a queue of {queue.amount:g} B is too small: it has to hold {frame}")
 
 
+def _check_sites(link: Link) -> None:
+    is_shared, frame_bytes = link.medium == "shared", link.full_frame.num_bytes
+    if wrong := list(wrong_sites(link.sites, link.paths, is_shared=is_shared, frame_bytes=frame_bytes)):
+        raise ValidationError.from_exception_data("link", wrong)
+
+
 def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
     """What the link says of nodes that are not among ``num_nodes``, as (key, what is wrong)."""
     named = {
@@ -422,6 +455,11 @@ def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
     ]
     if link.wired and len(set(link.wired)) >= num_nodes:
         found.append(("wired", "all nodes are wired, so that nobody is on the air; write 'medium: switched'"))
+    if link.sites and num_nodes > 1:
+        try:
+            sizes_of(link.sites, num_nodes)
+        except ValueError as error:
+            found.append(("sites", str(error)))
     return found
 
 
