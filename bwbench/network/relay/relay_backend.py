@@ -20,6 +20,7 @@ from bwbench.network.namespaces import isolation
 from bwbench.network.namespaces.backend import AbstractBackend, WireCounters
 from bwbench.network.relay.port import RelayPort, charge, mac_bytes, slot_bytes_for
 from bwbench.network.relay.relay_loop import Relay
+from bwbench.network.relay.routed import RoutedSchedule
 from bwbench.network.relay.schedule import AbstractSchedule, RelayModel, applied_relay
 from bwbench.network.relay.shared_air import SharedSchedule
 from bwbench.network.relay.shared_memory import Playback, RelayStatistics
@@ -146,4 +147,6 @@ class RelayBackend(AbstractBackend):
             frames, num_bytes, is_ack = charge(frame)
             lost(src, dst, frames, num_bytes, is_ack=is_ack, entered=entered)
 
+        if model.sites is not None:
+            return RoutedSchedule(model, on_drop)
         return SwitchedSchedule(model, on_drop) if model.air is None else SharedSchedule(model, on_drop)

@@ -26,6 +26,7 @@ from bwbench.network.link import Link
 from bwbench.network.link.air import Air
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
+from bwbench.network.link.site_network import SiteNetwork
 from bwbench.network.link.variation import Trace
 from bwbench.network.relay.delays import delays_of
 
@@ -66,6 +67,7 @@ class RelayModel:
         up, down: from and to each node.
         paths: latency, jitter and loss between nodes, ``paths[src][dst]``.
         air: the shared medium; None where each node has a link of its own.
+        sites: which nodes are where, and the lines between; None where all are at one place.
     """
 
     link: Link
@@ -73,14 +75,16 @@ class RelayModel:
     down: tuple[Direction, ...]
     paths: tuple[tuple[Path, ...], ...]
     air: Air | None
+    sites: SiteNetwork | None = None
 
     @classmethod
     def of(cls, link: Link, num_nodes: int, load: Callable[[Trace], RateTrace]) -> RelayModel:
         """The model of ``link`` between ``num_nodes`` nodes; ``load`` reads a trace, and is asked once for each.
 
-        Raises ValueError where the link is not shaped, or has traces of which nobody knows the mean rate yet.
+        Raises ValueError where the link is not shaped, has files of traces or paths that nobody has read yet, or sites
+        that do not go with so many nodes.
         """
-        nodes = link.nodes(num_nodes)
+        nodes, sites = link.nodes(num_nodes), link.site_network(num_nodes)
         if any(math.isnan(node.slowest_bps) for node in nodes):
             raise ValueError("the link's traces have no mean rate yet: freeze_link fills it in")
         load_once = cache(load)
@@ -97,8 +101,9 @@ class RelayModel:
             link=link,
             up=tuple(direction(node.up_bps, node.up_queue_bytes, node, node.up_trace) for node in nodes),
             down=tuple(direction(node.down_bps, node.down_queue_bytes, node, node.down_trace) for node in nodes),
-            paths=tuple(rows[src] for src in nodes),
+            paths=tuple(rows[src] for src in nodes) if sites is None else sites.paths_among(nodes),
             air=link.air,
+            sites=sites,
         )
 
     @property
@@ -130,6 +135,7 @@ class RelayModel:
             down=tuple(direction.scaled(rate) for direction in self.down),
             paths=tuple(tuple(replace(path, latency_s=path.latency_s * latency) for path in row) for row in self.paths),
             air=air,
+            sites=self.sites and self.sites.scaled(rate),
         )
 
 
@@ -156,6 +162,7 @@ def applied_relay(model: RelayModel, priority: str) -> JsonObject:
             for node, own in differing.items()
         },
         "outages": [outage.model_dump(mode="json") for outage in link.outages],
+        **(model.sites.applied() if model.sites else {}),
         "seed": link.seed,
         "priority": priority,
     }

@@ -8,12 +8,14 @@ and then is what waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 
 from bwbench.network.link.frame_sizes import SMALLEST_FRAME_BYTES
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
+
+Retimed = Callable[[float], float]
 
 
 class Bottleneck:
@@ -207,6 +209,14 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
         self._since_s = since_s
         up = [uplink.switch(now_s, since_s) for uplink in self._uplinks]
         down = [downlink.switch(now_s, since_s) for downlink in self._downlinks]
+        self._retime(up, down)
+
+    def _retime(self, up: Sequence[Retimed], down: Sequence[Retimed]) -> None:
+        """Let what is under way arrive when it does now: for each line, when what was sent by some time has been sent.
+
+        Args:
+            up, down: what ``Bottleneck.switch`` returned for each node's.
+        """
         crossing, self._crossing = sorted(self._crossing, key=itemgetter(1)), []
         if self._delays is not None:
             self._delays.forget()

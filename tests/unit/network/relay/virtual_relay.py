@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from bwbench.network.link import Link
 from bwbench.network.link.rate_trace import RateTrace
+from bwbench.network.relay.routed import RoutedSchedule
 from bwbench.network.relay.schedule import NEVER, RelayModel
 from bwbench.network.relay.shared_air import SharedSchedule
 from bwbench.network.relay.switched import SwitchedSchedule
@@ -77,7 +78,8 @@ def run(
     def on_drop(src: int, dst: int, frame: int, entered: bool) -> None:
         (outcome.lost if entered else outcome.refused).append(frame)
 
-    schedule = SwitchedSchedule[int](asked, on_drop) if asked.air is None else SharedSchedule[int](asked, on_drop)
+    kind = RoutedSchedule[int] if asked.sites else SwitchedSchedule[int] if asked.air is None else SharedSchedule[int]
+    schedule = kind(asked, on_drop)
     waiting = sorted(enumerate(submissions), key=lambda item: item[1][0])[::-1]
     told = list(reversed(commands))
     now_s = waiting[-1][1][0] if waiting else 0.0
