@@ -285,14 +285,17 @@ _PROBED: dict[tuple[str, int], float] = {}  # by link and nodes: many cells have
 
 
 def _probing_s(link: Link, num_nodes: int) -> float:
-    """One measurement, as ``network/probe/verification.py`` does it: round trips, loss, rate."""
-    pairs = probe_plan.pairs_of(link, num_nodes)
-    each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
-    total_s = each_s * len(probe_plan.ping_groups(pairs, num_nodes, is_shared=link.medium == "shared"))
-    flows = probe_plan.rate_flows(link, num_nodes)
-    total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows) + probe_plan.drain_s(link, flows)
-    if (losses := probe_plan.loss_flows(link, num_nodes)) is not None:
-        total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in losses)
+    """One measurement, as ``network/probe/verification.py`` does it: round trips, loss, rate; of sites in rounds."""
+    total_s = 0.0
+    for pairs in probe_plan.rounds_of(link, num_nodes):
+        each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
+        groups = probe_plan.ping_groups(pairs, len(pairs) or num_nodes, is_shared=link.medium == "shared")
+        total_s += each_s * len(groups)
+        flows = probe_plan.rate_flows(link, num_nodes, pairs)
+        total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows)
+        total_s += probe_plan.drain_s(link, flows, pairs)
+        if (losses := probe_plan.loss_flows(link, num_nodes, pairs)) is not None:
+            total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in losses)
     if (alone := probe_plan.alone_flow(link, num_nodes)) is not None:
         flow = alone[1]
         total_s += LEAD_S + flow.duration_s + flow.listen_s + probe_plan.drain_s(link, [flow] * num_nodes)
