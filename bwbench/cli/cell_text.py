@@ -267,6 +267,8 @@ def _applied(applied: Applied) -> Iterator[str]:
         yield f"queue {applied.queue_packets} packets"
     if applied.outages:
         yield f"{len(applied.outages)} outage(s)"
+    if applied.sites:
+        yield f"{len(applied.sites)} sites"
     if applied.nodes:
         yield f"node(s) {', '.join(sorted(applied.nodes))} differ"
     if applied.mtu is not None:
