@@ -78,6 +78,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "link.overrides.*.trace": dict.fromkeys(("up", "down")),
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
     "collective ring": {"paced": True},
+    "collective hierarchical": {"sites": []},
     "compression top-k": {"chunk": None},
 }
 _KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}

@@ -21,7 +21,9 @@ def drawn_sites(link: Link, sites: SiteNetwork) -> Iterator[str]:
         nodes = f"1 node ({members[0]})" if len(members) == 1 else f"{len(members)} nodes ({_numbers(members)})"
         lan = "; its own link" if len(members) == 1 else "; among them"
         yield f"{name:<7} {nodes}{lan} {inside}, {DURATION.format(link.latency_s)}"
-        shared = [f"{way} {_line(line)}" for way, line in (("up", sites.up[number]), ("down", sites.down[number])) if line]
+        shared = [
+            f"{way} {_line(line)}" for way, line in (("up", sites.up[number]), ("down", sites.down[number])) if line
+        ]
         if shared:
             yield f"  │     {'its line outside' if len(members) == 1 else 'shared'}: {', '.join(shared)}"
         others = [other for other in range(len(sites.names)) if other != number]

@@ -24,19 +24,21 @@ _UNLIMITED = 2**64 - 1
 _FILES_OF_THIS_PROCESS = "/proc/self/fd"
 
 
-def pace(link: Link | None, flows: int) -> int:
+def pace(link: Link | None, flows: int, num_nodes: int = 0) -> int:
     """Limit every connection of this process over the emulated data network to its share of the link.
 
     Args:
         link: what the network is asked to be. Nothing is done where its rate is not known or varies, and on a shared
             air, whose rate is nobody's own.
         flows: connections that a node sends on at the same time; 0 lifts the limits of an earlier call.
+        num_nodes: how many nodes there are: of a link with sites it says who is where.
 
     Returns:
         How many connections that concerns; 0 where this is no Linux, or gloo uses another network.
     """
     if link is None or not link.shaped or link.air is not None:
         return 0
+    sites = link.site_network(num_nodes) if flows else None
     number_of = {node_addresses(node).data_address: node for node in range(MAX_NODES)}
     num_paced = 0
     for own, peer, connection in _connections():
@@ -46,7 +48,11 @@ def pace(link: Link | None, flows: int) -> int:
         if sender.up_trace is not None or receiver.down_trace is not None:
             continue
         # The kernel counts TCP's payload alone.
-        goodput_bytes_per_s = min(sender.up_bps, receiver.down_bps) / 8 / link.full_frame.wire_per_payload
+        rates_bps = [sender.up_bps, receiver.down_bps]
+        if sites is not None:
+            here, there = (sites.site_of[number_of[address]] for address in (own, peer))
+            rates_bps += [line.rate_bps for line in sites.route(here, there)]
+        goodput_bytes_per_s = min(rates_bps) / 8 / link.full_frame.wire_per_payload
         rate = max(1, int(SHARE_OF_DATA * goodput_bytes_per_s / flows)) if flows else _UNLIMITED
         with suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate.to_bytes(8, "little"))

@@ -246,6 +246,12 @@ class Link(BaseModel):
         queue = self.queue or DEFAULT_QUEUE
         return SiteNetwork.of(self.sites, self.paths, num_nodes, queue, self.full_frame.num_bytes)
 
+    @property
+    def smallest_site_network(self) -> SiteNetwork | None:
+        """The sites with as few nodes as they can have, for what does not go by who is where; None without sites."""
+        given = [site.nodes for site in self.sites if site.nodes is not None]
+        return self.site_network(sum(given) or len(self.sites))
+
     def path(self, src: int, dst: int) -> Path:
         """Latency, jitter and loss between two nodes at one place."""
         return path_between(self.node(src), self.node(dst))

@@ -210,6 +210,14 @@ def _detect(text: str, shown: str) -> str:
     raise ConfigError(Problem(f"{line[:60]!r} begins no trace that is known here: {_FORMATS}", shown, number))
 
 
+def with_paths_read(link: Link, folder: Path) -> Link:
+    """The link with the paths between its sites in it, where it names a file of them; raises ConfigError as that."""
+    if link.paths is None or link.paths.file is None:
+        return link
+    paths = freeze_paths(link.paths, link.sites, folder)
+    return Link.model_validate({**link.model_dump(by_alias=True), "paths": paths})
+
+
 def freeze_link(link: Link, folder: Path) -> Link:
     """The link with the paths of its file in it, and with every trace, of overrides too, absolute against ``folder``,
     its checksum and mean filled in.
@@ -222,9 +230,7 @@ def freeze_link(link: Link, folder: Path) -> Link:
         ConfigError: for paths, or for all trace files, that cannot be read, are malformed, or are not those that were
             planned before.
     """
-    if link.paths is not None and link.paths.file is not None:
-        paths = freeze_paths(link.paths, link.sites, folder)
-        link = Link.model_validate({**link.model_dump(by_alias=True), "paths": paths})
+    link = with_paths_read(link, folder)
     if not any(link.traces):
         return link
     content = link.model_dump(by_alias=True)

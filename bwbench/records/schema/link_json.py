@@ -208,7 +208,9 @@ class Applied(NodeApplied, _OfAllNodes):
         if here is None or there is None or here.name == there.name:
             return [], 0.0
         ends = (here.name, there.name)
-        path = next((path for path in self.paths if (path.src, path.dst) == ends), PathApplied(src=ends[0], dst=ends[1]))
+        path = next(
+            (path for path in self.paths if (path.src, path.dst) == ends), PathApplied(src=ends[0], dst=ends[1])
+        )
         rates = (here.up_bps, path.bandwidth_bps, there.down_bps)
         return [rate_bps for rate_bps in rates if rate_bps is not None], path.latency_s
 
