@@ -136,7 +136,7 @@ def rounds_of(link: Link, num_nodes: int) -> list[list[Pair]]:
     between = [
         [(first[site], first[(site + distance) % number]) for site in range(number)] for distance in range(1, number)
     ]
-    return [_pairs(link, num_nodes, ends) for ends in (inside, *between) if ends]
+    return [pairs_between(link, num_nodes, ends) for ends in (inside, *between) if ends]
 
 
 def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
@@ -145,11 +145,13 @@ def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
         return []
     if link.sites:
         return [pair for pairs in rounds_of(link, num_nodes) for pair in pairs]
-    return _pairs(link, num_nodes, [(src, (src + 1) % num_nodes) for src in range(num_nodes)])
+    return pairs_between(link, num_nodes, [(src, (src + 1) % num_nodes) for src in range(num_nodes)])
 
 
-def _pairs(link: Link, num_nodes: int, ends: Sequence[tuple[int, int]]) -> list[Pair]:
-    """Nodes that send and those that receive, all at once; on a shared air every node and its neighbour."""
+def pairs_between(link: Link, num_nodes: int, ends: Sequence[tuple[int, int]]) -> list[Pair]:
+    """Nodes that send and those that receive, all at once: no line between sites may be on the way of two of them, and
+    on a shared air they are every node and its neighbour.
+    """
     small_bytes, ping_bytes = LOSS_PAYLOAD_BYTES + UDP_HEADERS_BYTES, PING_PAYLOAD_BYTES + UDP_HEADERS_BYTES
     sites = link.site_network(num_nodes)
     site_of = (0,) * num_nodes if sites is None else sites.site_of

@@ -254,7 +254,13 @@ LATENCY_ROOM = 12  # a link that is this many times as late as asked is still me
 
 
 def verify(
-    network: Network, link: Link, num_nodes: int, tolerance: float = 0.05, *, thorough: bool = False
+    network: Network,
+    link: Link,
+    num_nodes: int,
+    tolerance: float = 0.05,
+    *,
+    thorough: bool = False,
+    rounds: Sequence[Sequence[tuple[int, int]]] | None = None,
 ) -> LinkMeasurement:
     """Measure the link between neighbours, of sites every path, and compare it with what was asked.
 
@@ -266,6 +272,8 @@ def verify(
             machine's time.
         thorough: measure long enough to tell the loss and the jitter that were asked, as far as
             ``LOSS_THOROUGH_S`` and ``THOROUGH_PINGS_S`` allow; see ``judge``.
+        rounds: the pairs to measure in place of the usual ones, in each round those that send at the same time; whoever
+            sends receives as well. See ``probe_plan.pairs_between``.
     """
     if num_nodes == 1:
         return judge(network.backend, link, [], tolerance)
@@ -274,7 +282,10 @@ def verify(
     probe = _Probe(network, num_nodes)
     try:
         probe.start()
-        for pairs in probe_plan.rounds_of(link, num_nodes):
+        planned = probe_plan.rounds_of(link, num_nodes)
+        if rounds is not None:
+            planned = [probe_plan.pairs_between(link, num_nodes, ends) for ends in rounds]
+        for pairs in planned:
             probe.pair_up(
                 [pair.ends for pair in pairs] or [(node, (node + 1) % num_nodes) for node in range(num_nodes)]
             )
