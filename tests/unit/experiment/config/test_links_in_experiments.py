@@ -9,6 +9,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.load import load_experiment
+from bwbench.experiment.config.method_names import arm_name
 from bwbench.records.cell_identity import identity
 
 EXPERIMENT = """\
@@ -127,6 +128,8 @@ def test_hierarchical_follows_the_sites(tmp_path: Path) -> None:
     points = load_experiment(write(tmp_path / "a", link, more)).points
     found = [point.config.collective.to_json().get("sites") for point in points]
     assert found == [[1, 3], [], None]
+    names = [arm_name(point.config) for point in points]
+    assert names == ["hierarchical", "hierarchical(sites=[])", "ring"]
 
 
 @pytest.mark.parametrize(
