@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +73,13 @@ def test_in_flight_is_the_pipe_and_its_queue():
 def test_slow_motion_has_as_much_in_flight(dilation, bandwidth, shared):
     link = Link(bandwidth=bandwidth, latency="2.5 ms", queue="1 bdp", medium="shared" if shared else "switched")
     assert in_flight_bytes(link.dilated(dilation), num_ranks=4) == in_flight_bytes(link, num_ranks=4)
+
+
+def test_between_sites_the_way_that_holds_least_counts():
+    regions = {"bandwidth": "2 Gbit/s", "latency": "0.1 ms", "regions": {"oregon": 3, "tokyo": 1}}
+    link = Link.model_validate(regions)
+    assert in_flight_bytes(link, 4) == pytest.approx(523e6 / 8 * (0.05 + 0.0481), rel=1e-3)
+    assert in_flight_bytes(link.dilated(4), 2) == in_flight_bytes(link, 4)
+    slow = {**regions, "sites": {"a": {"bandwidth": "2 Mbit/s"}, "b": {"bandwidth": "9 Mbit/s"}}}
+    del slow["regions"]
+    assert in_flight_bytes(Link.model_validate(slow), 4) == pytest.approx(64_000, rel=0.01)
