@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-oldest setup check docs bench paper paper-claims paper-figures paper-results paper-results-plan test-netem clean
+.PHONY: help demo test test-all test-oldest setup check docs bench paper paper-claims paper-figures paper-results paper-results-plan test-netem test-gpu clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 26
@@ -113,6 +113,9 @@ paper-claims: $(VENV)/ready ## every claim of the paper, with its value and the 
 
 test-netem: $(VENV)/ready ## the netem back end, in a user-mode kernel that has it (Debian: user-mode-linux)
 	tests/netem/run
+
+test-gpu: $(VENV)/ready ## on a machine with a GPU: every method trains there, copies overlap (two minutes)
+	$(BIN)/python -m pytest -q tests/gpu $(PYTEST_ARGS)
 
 clean: ## leftovers of runs that were killed
 	$(BIN)/bwbench clean

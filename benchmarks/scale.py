@@ -55,7 +55,7 @@ from bwbench.records.files import write_json_atomic
 from bwbench.records.lock import claimed
 from bwbench.running.sweep import freeze_sweep, plan_sweep
 from bwbench.running.sweep.account import Account
-from bwbench.running.sweep.this_machine import ThisMachine
+from bwbench.running.this_machine import ThisMachine
 from bwbench.running.sweep.account import Notifier
 from bwbench.running.sweep.scheduler import Scheduler
 from bwbench.running.sweep.account import TimeLeft

@@ -38,7 +38,7 @@ from bwbench.running.machine_turn import SHARE
 from bwbench.running.run_cell import run_cell
 from bwbench.running.sweep.account import Account, Notifier, Tally
 from bwbench.running.sweep.scheduler import Scheduler
-from bwbench.running.sweep.this_machine import ThisMachine
+from bwbench.running.this_machine import ThisMachine
 
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "bandwidth-cnn.yaml"
 ARMS = ("ring", "ddp", "top-k", "local-sgd")

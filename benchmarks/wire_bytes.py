@@ -50,7 +50,7 @@ def experiment_of(presets: list[str]) -> str:
 def row_of(name: str, method: Method) -> tuple[Any, dict[str, Any], int, dict[str, Any]]:
     """Algorithm, optimizer, limit and compute of a cell."""
     algorithm = {name: dict(method.options)} if method.options else name
-    optimizer = {"adam": {"lr": 0.001}} if method.adam else {"sgd": {"lr": 0.01}}
+    optimizer = {method.optimizer: {"lr": 0.01 if method.optimizer == "sgd" else 0.001}}
     compute = {"threads": 1} if method.exchanges is not None else {"threads": 1, "step_time": STEP_BY_TIME}
     return algorithm, optimizer, method.steps * GLOBAL_BATCH, compute
 

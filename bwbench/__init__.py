@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from bwbench.training.library.balanced_sampler import LoadBalancedSampler
     from bwbench.training.library.distribution import distribute
     from bwbench.training.library.handle import Distributed
+    from bwbench.training.loop.muon import Muon
 
 __all__ = [
     "ConfigError",
     "Distributed",
     "Link",
     "LoadBalancedSampler",
+    "Muon",
     "Study",
     "__version__",
     "distribute",
@@ -48,6 +50,7 @@ _WHERE = {
     "Distributed": "bwbench.training.library.handle",
     "Link": "bwbench.network.link",
     "LoadBalancedSampler": "bwbench.training.library.balanced_sampler",
+    "Muon": "bwbench.training.loop.muon",
     "Study": "bwbench.study",
     "distribute": "bwbench.training.library.distribution",
     "emulate": "bwbench.network.emulate",

@@ -13,7 +13,8 @@ class _NoSkips:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # Real data sets carry licences of their own and are not everywhere: without the folder those tests may skip.
-        excused = "data" in report.keywords and "BWBENCH_DATA" not in os.environ
+        # Nor are GPUs everywhere.
+        excused = "gpu" in report.keywords or ("data" in report.keywords and "BWBENCH_DATA" not in os.environ)
         if report.skipped and not hasattr(report, "wasxfail") and not excused:
             self.skipped.append(report.nodeid)
 

@@ -9,19 +9,23 @@ from typing import Any
 
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan.cell import Cell, build_plan
-from bwbench.training.loop.optimizers import Adam, Sgd
+from bwbench.training.loop.optimizers import Adam, Muon, Sgd
 
 NODES = 4
 TUNING_SEED = 1000
 SEEDS = (0, 1, 2, 3, 4)
-ADAM_ARMS = ("qadam", "one-bit-adam")
+ADAM_ARMS = ("qadam", "one-bit-adam", "des-loc")
+MUON_ARMS = ("muloco", "muloco-int2")
+SIGNED_ARMS = ("demo",)  # steps of one size, as Adam's nearly are
 # Inside the codec; or, as in the papers, none: residuals come late.
-NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd")
+NO_MOMENTUM = ("dgc", "dgc-int4", "random-k", "ef-signsgd", "cocktail-sgd", *SIGNED_ARMS)
 
 
 def grid_of(arm: str) -> tuple[float, ...]:
-    """Learning rates that are tried: the same for all methods of one optimizer."""
-    return Adam.rates if is_adam(arm) else Sgd.rates
+    """Learning rates that are tried: the same for all methods of one optimizer, and for all of one size of steps."""
+    if is_adam(arm) or arm in SIGNED_ARMS:
+        return Adam.rates
+    return Muon.rates if arm in MUON_ARMS else Sgd.rates
 
 
 def best_lr(arm: str, cost: Callable[[float], Any]) -> float:
@@ -44,6 +48,8 @@ def optimizer_of(arm: str, lr: float) -> str:
     """YAML of the optimizer: the one that the method prescribes, else SGD with momentum."""
     if is_adam(arm):
         return f"{{adam: {{lr: {lr}}}}}"
+    if arm in MUON_ARMS:
+        return f"{{muon: {{lr: {lr}}}}}"
     momentum = 0.0 if arm in NO_MOMENTUM else 0.9
     return f"{{sgd: {{lr: {lr}, momentum: {momentum}}}}}"
 

@@ -15,6 +15,7 @@ from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan.cell import Cell
+from bwbench.methods.phases import TIMED_PERIOD
 from bwbench.network.namespaces.addresses import MAX_NODES
 from bwbench.records import read_events
 from bwbench.records.cell_identity import identity
@@ -26,7 +27,6 @@ from bwbench.training.loop.virtual_worker import train
 STEPS = 28  # more than the longest warm-up and a period
 BATCH = 8
 LIMIT_S = 100.0
-ADAM = ("qadam", "one-bit-adam")
 TINY = """
 name: tiny
 nodes: {nodes}
@@ -37,21 +37,27 @@ dataset: digits
 batch_size: {batch}
 algorithm: {preset}
 optimizer: {optimizer}
+weight_average: {average}
 evaluate: {{every: {every} samples}}
 target: {{accuracy: 0.999}}
 limit: {{samples: {samples}}}
 """
 
 
-def tiny(preset: str, nodes: int, *, steps: int = STEPS, model: str = "logistic", batch: int = BATCH) -> Cell:
+def tiny(
+    preset: str, nodes: int, *, steps: int = STEPS, model: str = "logistic", batch: int = BATCH, average: str = "none"
+) -> Cell:
     """A cell of some steps, in which rounds come often and warm-ups are short. The target is never met."""
     samples = steps * batch * nodes
-    optimizer = "{adam: {lr: 0.001}}" if preset in ADAM else "{sgd: {lr: 0.05}}"
+    known = ALGORITHMS.load(PRESETS[preset].algorithm).optimizers
+    own = next((name for name in known if name != "sgd"), None)
+    optimizer = f"{{{own}: {{lr: 0.001}}}}" if own else "{sgd: {lr: 0.05}}"
     text = TINY.format(
         nodes=nodes,
         preset=preset,
         batch=batch,
         optimizer=optimizer,
+        average=average,
         every=samples // 2,
         samples=samples,
         model=model,
@@ -59,6 +65,8 @@ def tiny(preset: str, nodes: int, *, steps: int = STEPS, model: str = "logistic"
     )
     cell = one_cell(text)
     options = cell.config.algorithm.build(ALGORITHMS).for_timing()
+    if getattr(options, "period", 0) >= steps:  # not shortened, for rounds that have all of it to arrive
+        options = options.model_copy(update={"period": TIMED_PERIOD})
     algorithm = replace(cell.config.algorithm, options=options)
     config = cell.config.model_copy(update={"algorithm": algorithm})
     return replace(cell, id=identity(config), config=config)

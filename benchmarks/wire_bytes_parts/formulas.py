@@ -35,6 +35,7 @@ TERNGRAD = 1 / 5 + 2 / 512
 NATURAL = 1 + 2 / 4096
 INT8_HEADER = 8
 SPARSE_HEADER = 16
+SUBSET_HEADER = 16  # which bucket, which step
 VOTE = 8  # of each node to each other: whether async goes on
 
 GLOO_HEADER = 48  # before each message; "I am ready to send" and "I am ready to receive" are two more on their own
@@ -81,7 +82,7 @@ class Method:
     steps: int = 24
     exchanges: float | None = 24
     options: Mapping[str, Any] = field(default_factory=dict)
-    adam: bool = False
+    optimizer: str = "sgd"
     warm_up: int = 0
     warm_up_exchange: Exchange | None = None
 
@@ -95,10 +96,33 @@ def index_bytes(entries: int, elements: int) -> float:
     return min(entries * (b + 1) + (elements - entries) / 2**b for b in range(32)) / 8
 
 
+def packed(entries: int, elements: int, value_bytes: float = 4.0) -> float:
+    """What one node says of so many of ``elements``."""
+    return SPARSE_HEADER + entries * value_bytes + index_bytes(entries, elements)
+
+
 def sparse(ratio: float, value_bytes: float = 4.0) -> float:
     """What one node says of the largest entries."""
-    entries = round(ratio * ELEMENTS)
-    return SPARSE_HEADER + entries * value_bytes + index_bytes(entries, ELEMENTS)
+    return packed(round(ratio * ELEMENTS), ELEMENTS, value_bytes)
+
+
+def of_a_subset(seen: float, ratio: float, value_bytes: float) -> float:
+    """What one node says of the largest of a random share: places are counted among those alone."""
+    elements = round(seen * ELEMENTS)
+    return SUBSET_HEADER + packed(round(ratio * elements), elements, value_bytes)
+
+
+def frequencies(k: int, block: int) -> float:
+    """What one node says of ``k`` frequencies of each block, or of all; a length is cut by its largest divisor."""
+
+    def size(length: int) -> int:
+        return max(divisor for divisor in range(1, block + 1) if length % divisor == 0)
+
+    entries = 0
+    for rows, cols in (*SHAPES, *((1, length) for length in VECTORS)):
+        of_a_block = size(rows) * size(cols)
+        entries += rows * cols // of_a_block * min(k, of_a_block)
+    return packed(entries, ELEMENTS)
 
 
 def low_rank(rank: int) -> int:
@@ -140,6 +164,10 @@ METHODS: dict[str, Method] = {
     "random-k": Method(Exchange(EVERYONE * 4 * round(0.1 * ELEMENTS), _RING_MESSAGES)),
     "dgc": _LARGEST_1_PERCENT,
     "dgc-int4": Method(Exchange(ALL_GATHER * sparse(0.01, INT4), ALL_GATHER, framed=True)),
+    "cocktail-sgd": Method(Exchange(ALL_GATHER * of_a_subset(0.1, 0.1, INT4), ALL_GATHER, framed=True)),
+    "demo": Method(Exchange(ALL_GATHER * frequencies(32, 64), ALL_GATHER, framed=True)),
+    # What is told once a window, 288 bytes in 5 steps of all nodes, is a two-thousandth of it.
+    "deco-sgd": Method(Exchange(ALL_GATHER * sparse(0.01), ALL_GATHER, framed=True), options={"ratio": 0.01}),
     "powersgd": Method(Exchange(EVERYONE * low_rank(2), 2 * _TWO_ROUNDS)),  # two vectors
     "parameter-server": Method(Exchange(EVERYONE * S, EVERYONE * 4)),
     "bytegrad": Method(_scattered(INT8, header=INT8_HEADER)),
@@ -180,11 +208,27 @@ METHODS: dict[str, Method] = {
         exchanges=8,
         options={"period": 50, "fragments": 4},
     ),
+    "muloco": Method(_RING_16, steps=60, exchanges=2, options={"period": 30}, optimizer="muon"),
+    "muloco-int2": Method(_scattered(INT2), steps=60, exchanges=2, options={"period": 30}, optimizer="muon"),
+    "eager-diloco": Method(_RING_16, steps=60, exchanges=2, options={"period": 30}),
+    "noloco": Method(Exchange(PAIR * S, PAIR * 4), steps=100, exchanges=2, options={"period": 50}),
+    "sparta": Method(Exchange(EVERYONE * 4 * round(0.005 * ELEMENTS), _TWO_ROUNDS)),
+    "loscar": Method(
+        Exchange(EVERYONE * 4 * round(0.1 * ELEMENTS), 2 * _TWO_ROUNDS), steps=48, exchanges=3, options={"period": 16}
+    ),
+    # Of six averages of the parameters, in 16 bits, two go with the first moments and one with the second, in 32.
+    "des-loc": Method(
+        Exchange(EVERYONE * (BITS_16 * ELEMENTS + (2 + 1) / 6 * S), _RING_MESSAGES + _RING_MESSAGES // 2),
+        steps=96,
+        exchanges=6,
+        options={"period": 16},
+        optimizer="adam",
+    ),
     "qadam": Method(
         _scattered(INT8, header=INT8_HEADER),
         steps=32,
         options={"warmup_steps": 8},
-        adam=True,
+        optimizer="adam",
         warm_up=8,
         warm_up_exchange=_scattered(4.0, pieces=4, framed=False),
     ),
@@ -192,7 +236,7 @@ METHODS: dict[str, Method] = {
         _scattered(SIGN, pieces=1),
         steps=32,
         options={"warmup_steps": 8},
-        adam=True,
+        optimizer="adam",
         warm_up=8,
         warm_up_exchange=_scattered(4.0, pieces=4, framed=False),
     ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import Self
 
 from bwbench.base.plain_data import Json, JsonObject
 from bwbench.base.registry import Registry
@@ -25,6 +26,10 @@ class ComponentConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
+    def within(self, budget_samples: float) -> Self:
+        """These options in a training of so many samples: what is left out, and depends on that, is filled in."""
+        return self
+
 
 @dataclass(frozen=True)
 class Component:
@@ -39,6 +44,10 @@ class Component:
     def to_json(self) -> JsonObject:
         """``{"name": …, **options}``: quantities as text with a unit, every default filled in."""
         return {"name": self.name, **self.options.model_dump(mode="json", by_alias=True)}
+
+    def within(self, budget_samples: float) -> Component:
+        """The same component in a training of so many samples."""
+        return Component(self.name, self.options.within(budget_samples))
 
     def build(self, registry: Registry) -> Any:
         """An instance of the component's class: ``cls(options)``."""

@@ -121,6 +121,12 @@ ALGORITHMS = Registry(
         ("local-sgd", "local_sgd:LocalSgd", "train alone, average the parameters every so many steps"),
         ("diloco", "diloco:Diloco", "train alone, an outer Nesterov step every so many steps"),
         ("streaming-diloco", "diloco:StreamingDiloco", "DiLoCo in fragments that are sent while the nodes compute"),
+        ("muloco", "diloco:Muloco", "DiLoCo with Muon inside, whose steps agree better among nodes"),
+        ("muloco-1", "diloco:Muloco1", "MuLoCo on one node alone: outer steps, and nobody to agree with"),
+        ("eager-diloco", "eager_diloco:EagerDiloco", "DiLoCo whose means have a whole period to arrive"),
+        ("noloco", "noloco:Noloco", "DiLoCo in pairs that are drawn anew each time, without an all-reduce"),
+        ("sparta", "sparta:Sparta", "average a few parameters at random places, the same on all nodes"),
+        ("des-loc", "des_loc:DesLoc", "local Adam: average parameters now and then, its moments more rarely"),
         (
             "decentralized",
             "decentralized:Decentralized",
@@ -137,6 +143,12 @@ ALGORITHMS = Registry(
             "train without waiting; a thread averages the weights now and then",
         ),
         ("qadam", "qadam:QAdam", "Adam with a frozen variance and a compressed momentum"),
+        ("demo", "demo:Demo", "a step of one size by the sign of the mean of what each node's momentum lets go"),
+        (
+            "deco-sgd",
+            "deco_sgd:DecoSgd",
+            "the largest entries some steps late: how many and how late follows from what the link does",
+        ),
         (
             "hivemind",
             "hivemind_average:HivemindAverage",
@@ -189,6 +201,12 @@ COMPRESSIONS = Registry(
             "random_k:RandomK",
             "entries at random places, the same on all nodes: no indices, and a ring adds them up",
         ),
+        (
+            "random-subset",
+            "random_subset:RandomSubset",
+            "entries at random places, the same on all nodes, for another codec to choose from",
+        ),
+        ("dct-top-k", "dct_top_k:DctTopK", "the largest frequencies of each block of a matrix, as DeMo"),
         ("dgc", "dgc:Dgc", "deep gradient compression: the largest entries of a momentum kept by each node"),
         ("powersgd", "powersgd:PowerSgd", "PowerSGD: matrices of low rank, averaged by factors"),
     ],
@@ -225,6 +243,16 @@ OPTIMIZERS = Registry(
         ("sgd", "optimizers:Sgd", "stochastic gradient descent with momentum"),
         ("adam", "optimizers:Adam", "Adam"),
         ("adamw", "optimizers:AdamW", "Adam with decoupled weight decay"),
+        ("muon", "optimizers:Muon", "momentum made orthogonal for matrices, AdamW for all else"),
+    ],
+)
+WEIGHT_AVERAGES = Registry(
+    "weight_average",
+    "bwbench.training.loop",
+    [
+        ("none", "weight_averages:NoAverage", "the weights as they are"),
+        ("ema", "weight_averages:Ema", "an exponential moving average of the weights"),
+        ("tail", "weight_averages:Tail", "the mean of the weights over the last part of the training"),
     ],
 )
 PARTITIONS = Registry(
@@ -272,6 +300,7 @@ REGISTRIES: dict[str, Registry] = {
     "models": MODELS,
     "datasets": DATASETS,
     "optimizers": OPTIMIZERS,
+    "weight_averages": WEIGHT_AVERAGES,
     "partitions": PARTITIONS,
     "figures": FIGURES,
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem, RecordError
 from bwbench.cli.answer_text import answer_lines
-from bwbench.cli.needed_data import check_data
+from bwbench.cli.needed_here import check_needed
 from bwbench.cli.outcome_table import outcome_lines, outcome_notes
 from bwbench.cli.output import say_unreadable, stderr, table_width
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
@@ -27,7 +27,7 @@ from bwbench.running.sweep import SweepPlan, freeze_sweep
 from bwbench.running.sweep.account import Account, Notifier, SweepObserver, Tally, TimeLeft
 from bwbench.running.sweep.rounds import in_rounds
 from bwbench.running.sweep.scheduler import Scheduler
-from bwbench.running.sweep.this_machine import ThisMachine
+from bwbench.running.this_machine import ThisMachine
 
 if TYPE_CHECKING:
     from bwbench.running.cluster.ray_executor import RayCluster
@@ -68,7 +68,7 @@ def run_sweep(
     for text in (*sweep.warnings, *doubts(sweep.selected)):
         console.print(f"note: {text}")
     if elsewhere is None:
-        check_data(item.cell for item in sweep.todo)
+        check_needed(item.cell for item in sweep.todo)
     notifier, tally = Notifier(notify, lambda text: console.print(f"note: {text}")), Tally()
     with _end_told(notifier, tally):
         _run_cells(sweep, show, elsewhere, notifier, tally, fail_fast=fail_fast)

@@ -193,6 +193,9 @@ def _outcome(record: Shown) -> Iterator[str]:
     for name, value in (("final", status.final_metric), ("test", status.test_metric)):
         if value is not None:
             yield f"{f'{name} {metric}':<16} {value:.4g}"
+    if status.weights is not None and status.beside_metric is not None:
+        others = "trained" if status.weights == "averaged" else "averaged"
+        yield f"weights          {status.weights} ones count; final {metric} of the {others} {status.beside_metric:.4g}"
     yield (
         f"training clock   {seconds(status.training_clock_s)}, {status.steps} steps, "
         f"{status.samples} samples; evaluation {seconds(status.evaluation_s)}, "

@@ -32,7 +32,8 @@ def list_(
         str,
         typer.Argument(
             metavar="KIND",
-            help="algorithms, collectives, compressions, models, datasets, optimizers, partitions or figures.",
+            help="algorithms, collectives, compressions, models, datasets, optimizers, weight_averages, partitions or "
+            "figures.",
             show_default=False,
         ),
     ],

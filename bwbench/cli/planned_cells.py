@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bwbench.base.errors import LaunchError
 from bwbench.base.units import DURATION
-from bwbench.cli.needed_data import data_problems
+from bwbench.cli.needed_here import data_problems, device_problems
 from bwbench.cli.output import MAX_ROWS, MUCH_LESS, new_table, print_json_rows, seconds, size, stderr, stdout
 from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.calibration import Stopping
@@ -35,7 +35,8 @@ def print_cells(sweep: SweepPlan) -> None:
     of_cells = (*not_carried(planned, foreseen.estimates), *may_arrive_alone(planned, foreseen))
     for text in (*sweep.notes, *doubts(planned), *of_cells):
         stderr().print(f"note: {text}")
-    for problem in data_problems(item.cell for item in sweep.todo):
+    cells = [item.cell for item in sweep.todo]
+    for problem in (*device_problems(cells), *data_problems(cells)):
         stderr().print(f"note: not ready to run here: {problem}")
     skipped = sum(not item.runs and item.status in ("missing", "interrupted") for item in planned)
     left_out = f", {skipped} skipped" if skipped else ""
@@ -129,6 +130,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
             *not_carried(sweep.selected, foreseen.estimates),
             *may_arrive_alone(sweep.selected, foreseen),
         ],
+        "device_problems": [str(problem) for problem in device_problems(item.cell for item in sweep.todo)],
         "data_problems": [str(problem) for problem in data_problems(item.cell for item in sweep.todo)],
     }
 

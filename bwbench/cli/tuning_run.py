@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError
-from bwbench.cli.needed_data import check_data, data_problems
+from bwbench.cli.needed_here import check_needed, data_problems, device_problems
 from bwbench.cli.options import TuneOptions, retried
 from bwbench.cli.output import new_table, print_json, seconds, stderr, stdout
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
@@ -19,6 +20,7 @@ from bwbench.experiment.config.tuned_table import TunedEntry, named
 from bwbench.experiment.plan import CellEstimate, Forecast, estimate_cells
 from bwbench.records.files import full_disk_said
 from bwbench.running.sweep.account import TimeLeft
+from bwbench.running.this_machine import ThisMachine
 from bwbench.running.tuning.search import (
     Search,
     SearchProgress,
@@ -96,7 +98,7 @@ def tune_rates(file: Path, options: TuneOptions) -> int:
 
 def _search(tuning: _Tuning, *, as_json: bool) -> int:
     experiment, path, searches = tuning.experiment, tuning.table, tuning.searches
-    check_data(search.cell(Training(search.grid[0])) for search in searches)
+    check_needed(search.cell(Training(search.grid[0])) for search in searches)
     found_for: dict[str, TunedEntry] = {}  # by the configuration of a search's trainings
 
     def ended(search: Search, found: SearchProgress) -> None:
@@ -107,8 +109,9 @@ def _search(tuning: _Tuning, *, as_json: bool) -> int:
     predicted_s = [estimate.predicted_s for estimate in tuning.estimates]
     todo = [item for search in searches for item in waiting(search, tuning.results, tuning.retry)]
     show = LiveProgress if sys.stderr.isatty() else PlainProgress
-    with full_disk_said(path.parent), show(TimeLeft(tuning.forecast(), todo), len(todo)) as observer:
-        run_searches(searches, tuning.results, predicted_s, observer, ended, tuning.retry)
+    left, here = TimeLeft(tuning.forecast(), todo), contextlib.closing(ThisMachine())
+    with full_disk_said(path.parent), show(left, len(todo)) as observer, here as executor:
+        run_searches(searches, tuning.results, predicted_s, observer, ended, executor, tuning.retry)
     entries = [*found_for.values()]
     if as_json:
         content = {"experiment": experiment.name, "file": str(path), "seed": tuning.seed}
@@ -220,9 +223,10 @@ def _print_plan(tuning: _Tuning, *, as_json: bool) -> None:
         texts = (", ".join(row.arms), row.model, row.dataset, str(row.nodes), row.optimizer, str(row.trainings_done))
         table.add_row(*texts, str(row.trainings_to_run), rates, seconds(row.predicted_s))
     stdout().print(table)
-    text = f"{len(rows)} searches, {count} trainings to run, each to the limit: {seconds(all_s)}"
+    text = f"{len(rows)} searches, {count} trainings to run, each to the limit: {seconds(all_s)} one after another"
     stderr().print(f"{text}; at most {seconds(most_s)}, if grids grow as far as they may")
-    for problem in data_problems(search.cell(Training(search.grid[0])) for search in tuning.searches):
+    cells = [search.cell(Training(search.grid[0])) for search in tuning.searches]
+    for problem in (*device_problems(cells), *data_problems(cells)):
         stderr().print(f"note: not ready to run here: {problem}")
 
 

@@ -19,8 +19,9 @@ def kin_key(config: BaseModel | JsonObject) -> str:
     """Equal for configurations that compute the same mean up to rounding, but for their learning rate and seed.
 
     What counts: the mean, or the whole method where its components declare none; model, data set with its partition,
-    nodes, batch size and ``accumulate``; the optimizer with all options but its rate. What does not: link, clock,
-    limits, evaluations, target, seed, launcher. Kin at unequal rates are kin, and do not learn alike.
+    nodes, batch size and ``accumulate``; the optimizer with all options but its rate; an average of weights whose
+    metrics count. What does not: link, clock, limits, evaluations, target, seed, launcher. Kin at unequal rates are
+    kin, and do not learn alike.
 
     Args:
         config: of a cell, resolved: a ``CellConfig``, or what cell.json holds. Nothing that a record names is imported
@@ -29,7 +30,9 @@ def kin_key(config: BaseModel | JsonObject) -> str:
     content: JsonObject = config if isinstance(config, dict) else config.model_dump(mode="json", by_alias=True)
     optimizer = {key: value for key, value in mapping_at(content, "optimizer").items() if key != "lr"}
     workload = {key: content.get(key) for key in _WORKLOAD}
-    return canonical({**workload, "method": _method(content), "optimizer": optimizer})
+    average = mapping_at(content, "weight_average")
+    scored = {"weight_average": average} if average.get("counts") == "averaged" else {}
+    return canonical({**workload, **scored, "method": _method(content), "optimizer": optimizer})
 
 
 def _method(content: JsonObject) -> Json:

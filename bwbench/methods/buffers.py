@@ -1,7 +1,9 @@
-"""Memory for values: on which device they lie, host memory for results and for work, views of it as arrays.
+"""Memory for values: the way between device and host, host memory for results and for work, views of it as arrays.
 
 Codecs, sockets and gloo work in host memory. Parameters and gradients lie where the model is. ``on_host`` and
-``give_back`` are the one way from there and back again; on the CPU both cost nothing, because nothing is copied.
+``give_back`` are the one way from there and back again; on the CPU both cost nothing, because nothing is copied. They
+copy on the queue (stream) that the calling thread computes on; in a thread that works ``beside`` computing
+(``devices.py``) that is one of its own, so that copies run while a backward pass goes on.
 
 A pass over a large tensor costs what its memory costs, and new memory costs most: the kernel clears it page by page,
 which takes as long as copying as much some ten times. So codecs work piece by piece, each small enough that all passes
@@ -15,6 +17,7 @@ import weakref
 from typing import Any
 
 from bwbench.methods.deferred import np, torch
+from bwbench.methods.devices import Device, Mark, device_of, has_stand_in
 
 # Elements: 1 MiB of fp32. A piece, its scratch memory and its codes stay in the caches of one core. Smaller pieces are
 # slower: a call of torch or numpy takes a microsecond and some twenty are made a piece; at 64 Ki elements half of the
@@ -28,19 +31,91 @@ _local = threading.local()
 
 
 def on_host(values: torch.Tensor) -> torch.Tensor:
-    """Float values as a contiguous fp32 vector in host memory; the same memory where they are one already."""
-    return values.detach().reshape(-1).to(device="cpu", dtype=torch.float32).contiguous()
+    """Float values as a contiguous fp32 vector in host memory; the same memory where they are one already.
+
+    Waits until the device has produced and copied them.
+    """
+    flat = values.detach().reshape(-1)
+    device = device_of(flat)
+    flat = flat.to(torch.float32).contiguous()
+    return _fetched(flat, device) if device.elsewhere else flat
 
 
 def give_back(changed: torch.Tensor, values: torch.Tensor) -> None:
-    """Write what ``on_host(values)`` gave, changed since then, to where it came from; nothing where both are one."""
-    if changed.data_ptr() != values.data_ptr() or changed.dtype != values.dtype:
+    """Write what ``on_host(values)`` gave, changed since then, to where it came from; nothing where both are one.
+
+    On a device that is under way when this returns: ``changed`` is not to be touched before what follows there is done.
+    """
+    if device_of(values).elsewhere:
+        values.copy_(changed.view(values.shape), non_blocking=True)
+    elif changed.data_ptr() != values.data_ptr() or changed.dtype != values.dtype:
         values.copy_(changed.view(values.shape))
 
 
 def moved_to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor in host memory, of the same type and shape; the same memory where it is one already."""
-    return tensor.detach().cpu().contiguous()
+    device, here = device_of(tensor), tensor.detach().contiguous()
+    return _fetched(here, device) if device.elsewhere else here
+
+
+def moved_like(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of the host where ``like`` lies; itself where that is the host.
+
+    To a GPU through pinned memory, without waiting: what is told the GPU next comes after the copy.
+    """
+    device = device_of(like)
+    if not device.elsewhere:
+        return tensor
+    pinned = device.host_memory(tensor.shape, tensor.dtype)
+    pinned.copy_(tensor)
+    return like.new_empty(tensor.shape, dtype=tensor.dtype).copy_(pinned, non_blocking=True)
+
+
+def _fetched(tensor: torch.Tensor, device: Device) -> torch.Tensor:
+    host = device.host_memory(tensor.shape, tensor.dtype)
+    host.copy_(tensor, non_blocking=True)
+    device.finish()
+    return host
+
+
+class FiniteSoon:
+    """Whether a sum of values is finite, asked without waiting: the device answers when it gets there.
+
+    Args:
+        values: as they will be when the device has done what this thread has told it so far.
+    """
+
+    def __init__(self, values: torch.Tensor) -> None:
+        device = device_of(values)
+        self._answer = device.host_memory((), torch.bool)
+        self._answer.copy_(torch.isfinite(values.sum()), non_blocking=True)
+        self._mark: Mark = device.mark()
+
+    def get(self) -> bool:
+        """Wait for the answer. False leaves it open: large values may add up beyond the range of their type."""
+        self._mark.reach()
+        return bool(self._answer)
+
+
+class HostSoon:
+    """fp32 values on their way to the host, beside what this thread tells the device next.
+
+    Args:
+        values: a contiguous fp32 vector, as it will be when the device has done what this thread has told it so far;
+            not to be changed before ``get`` has returned.
+    """
+
+    def __init__(self, values: torch.Tensor) -> None:
+        device = device_of(values)
+        with device.beside(device.mark(), finish=False):
+            self._host = device.host_memory(values.shape, values.dtype)
+            self._host.copy_(values, non_blocking=True)
+            self._mark: Mark = device.mark()
+
+    def get(self) -> torch.Tensor:
+        """Wait until they are there: what ``on_host`` gives."""
+        self._mark.reach()
+        return self._host
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
@@ -50,6 +125,8 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 def array_of(tensor: torch.Tensor) -> Any:
     """The memory of a tensor on the host as a numpy array: what is written there stands in the tensor."""
+    if has_stand_in() and device_of(tensor).elsewhere:
+        raise TypeError("a tensor on a device is read as an array of the host")
     return tensor.numpy()
 
 

@@ -62,6 +62,15 @@ class Traffic:
         rounds, serial, messages = (factor * value for value in (self.rounds, self.serial_bytes, self.messages))
         return Traffic(sent, received, rounds, serial, self.in_background, messages, self.peers)
 
+    def plus(self, other: Traffic) -> Traffic:
+        """This traffic and another, one after the other."""
+        sent = tuple(map(sum, zip(self.payload_bytes_per_rank, other.payload_bytes_per_rank, strict=True)))
+        received = tuple(map(sum, zip(self.received_bytes_per_rank, other.received_bytes_per_rank, strict=True)))
+        rounds, serial_bytes = self.rounds + other.rounds, self.serial_bytes + other.serial_bytes
+        said = all(traffic.messages or not traffic.total_bytes for traffic in (self, other))
+        messages = self.messages + other.messages if said else 0.0
+        return Traffic(sent, received, rounds, serial_bytes, self.in_background, messages, self.peers)
+
     @property
     def total_bytes(self) -> float:
         """Payload sent by all ranks together."""

@@ -29,7 +29,7 @@ _COMPONENTS = ("model", "dataset", "algorithm", "collective", "optimizer")  # on
 _ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # of a configuration that is no whole one
 KEYS = frozenset(  # that a recorded configuration has
     ("nodes", "link", *_COMPONENTS, "compression", "batch_size", "accumulate", "compute", "evaluate", "target")
-    + ("targets", "stop", "limit", "seed", "dilation", "launcher", "plugins")
+    + ("weight_average", "targets", "stop", "limit", "seed", "dilation", "launcher", "plugins")
 )
 
 QUEUE_BEFORE = "1 bdp"  # of a shaped link whose record names none: once the default
@@ -39,9 +39,10 @@ _TRACE = {
     "format": "auto",
     "start": "0 us",
 }
+_OF_DECAY = dict.fromkeys(("decay", "decay_to", "decay_over"))
 DEFAULTS: dict[str, dict[str, object]] = {
-    "": {"targets": [], "dilation": 1.0},
-    "compute": {"overrides": {}},
+    "": {"targets": [], "dilation": 1.0, "weight_average": {"name": "none"}},
+    "compute": {"overrides": {}, "device": "cpu"},
     "evaluate": {"test": "arrivals"},
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),
@@ -77,9 +78,50 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "link.trace": dict.fromkeys(("up", "down")),
     "link.overrides.*.trace": dict.fromkeys(("up", "down")),
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
+    "algorithm eager-diloco": {"period": 30, "outer_lr": 0.7, "outer_momentum": 0.9},
+    "algorithm noloco": {"period": 50, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.5, "pull": 1.0},
+    "algorithm sparta": {"period": 1, "overlap": 0, "ratio": 0.005},
+    "algorithm des-loc": {"period": 16, "first_moment": 3, "second_moment": 6},
     "collective ring": {"paced": True},
     "collective hierarchical": {"sites": []},
+    "collective gossip-pair": {"pairs": "shift-one"},
     "compression top-k": {"chunk": None},
+    **{f"optimizer {name}": _OF_DECAY for name in ("sgd", "adam", "adamw")},
+    "optimizer muon": {
+        **_OF_DECAY,
+        "lr": 0.02,
+        "weight_decay": 0.01,
+        "base_batch": None,
+        "lr_scaling": "linear",
+        "warmup": None,
+        "flat": False,
+        "momentum": 0.95,
+        "nesterov": False,
+        "coefficients": "muloco",
+        "steps": 5,
+        "scale": "spectral-norm",
+        "adamw_ratio": 1.0,
+        "betas": [0.9, 0.95],
+        "eps": 1e-8,
+    },
+    **{
+        f"algorithm {name}": {"period": 30, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.6}
+        for name in ("muloco", "muloco-1")
+    },
+    "weight_average ema": {"horizon": None, "counts": "averaged"},
+    "weight_average tail": {"share": 0.2, "over": None, "counts": "averaged"},
+    "compression random-subset": {"ratio": 0.1, "error_feedback": True},
+    "compression dct-top-k": {"k": 32, "block": 64, "error_feedback": True},
+    "algorithm deco-sgd": {
+        "ratio": "auto",
+        "staleness": "auto",
+        "window": 5,
+        "least_ratio": 0.001,
+        "most_ratio": 0.25,
+        "most_staleness": 4,
+        "ratio_cost": 0.002,
+        "staleness_cost": 0.5,
+    },
 }
 _KEYS_OF_LINK = frozenset(DEFAULTS["link"]) | {key.removeprefix("link.") for key in DEFAULTS if key.startswith("link.")}
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode  # made once: it is slow
@@ -177,7 +219,7 @@ def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
             content[section] = _counted(section, asked)
     if compute := mapping_at(content, "compute"):
         content["compute"] = _by_content(compute)
-    for kind in _COMPONENTS:
+    for kind in (*_COMPONENTS, *({"weight_average"} & content.keys())):
         content[kind] = _of_component(kind, mapping_at(content, kind), revision)
     codecs = (codec if isinstance(codec, dict) else {} for codec in list_at(content, "compression"))
     content["compression"] = [_of_component("compression", codec, revision) for codec in codecs]

@@ -10,7 +10,7 @@ end of a ``with``. Nobody between keeps it, so there is one way, and it is the w
 
 1. The launcher ends what trains. ``launch/local.py`` kills the workers. ``launch/ssh/launcher.py`` has every host's
    keeper end its torchrun and take back what was shaped, waits for that up to a limit, and brings the records. Where
-   several cells of virtual nodes train at once, ``sweep/this_machine.py`` hands the interruption to all of them.
+   several cells of virtual nodes train at once, ``this_machine.py`` hands the interruption to all of them.
 2. ``network/`` closes: the agent ends, and with it the namespaces, the relay and whatever still ran in them.
 3. ``run_cell.py`` writes status.json: ``interrupted``, with what was recorded until then. Checkpoints stay; the next
    attempt goes on from there. A composed cell records nothing: its part is what was interrupted (``composed.py``).

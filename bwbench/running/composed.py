@@ -255,7 +255,7 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
     if timed.wire_bytes is not None and timed.payload_bytes is not None:
         wire_ratio = timed.wire_bytes / timed.payload_bytes if timed.payload_bytes else 0.0
     to_target = found.payload_bytes_to_target
-    return Status(
+    status = Status(
         id=item.cell.id,
         slug=item.cell.slug,
         status="done",
@@ -284,6 +284,10 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
         composed=_sources(made, found),
         arrivals=arrivals_on(found.curve, config, went_on=found.reason != "target"),
     )
+    if computed.weights is None:
+        return status
+    beside = found.curve[-1].beside.get(metric) if metric and found.curve else None
+    return status.model_copy(update={"weights": computed.weights, "beside_metric": beside})
 
 
 def _timed(timings: Sequence[CellFolder]) -> TrialSummary:

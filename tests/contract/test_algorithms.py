@@ -14,7 +14,12 @@ from bwbench.methods.algorithms.single import Single
 
 # Options under which something happens in so few steps; those that an algorithm has not are left out.
 SHORT = {"period": 4, "overlap": 0, "fragments": 2, "warmup": 0}
-OPTIONS = {"streaming-diloco": {"period": 4, "overlap": 2, "fragments": 2}}
+OPTIONS = {
+    "streaming-diloco": {"period": 4, "overlap": 2, "fragments": 2},
+    "sparta": {"period": 1, "overlap": 0, "ratio": 0.5},
+    "des-loc": {"period": 2},
+    "deco-sgd": {"ratio": 1.0, "staleness": 2},  # nothing to choose, and a size that no gradient decides
+}
 TIMED = {"async"}  # how often they exchange depends on the clock, and so do their results
 
 

@@ -14,7 +14,7 @@ from tests.references.side_by_side import SGD, Feed, Method, Optimizer, Setting,
 
 ELEMENTS = 698  # of the model
 STEEP = falling(0.01)  # from a rate to a hundredth of it: what units a residual is kept in then shows
-INT8, INT4 = roundtrip("int8"), roundtrip("int4")
+INT8, INT4, INT2 = roundtrip("int8"), roundtrip("int4"), roundtrip("int2")
 TOLERANCE = 5e-6  # parameters are fp32, whose last bit is 6e-8 of them, after each of the steps
 Make = Callable[[Setting], Replicas]
 

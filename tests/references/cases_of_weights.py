@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from bwbench.methods.algorithms.diloco import in_fragments
-from tests.references.case import ELEMENTS, INT4, INT8, Case, Make, even_cut, never, rounds_of
+from tests.references.case import ELEMENTS, INT2, INT4, INT8, Case, Make, even_cut, every_step, never, rounds_of
 from tests.references.gossip import Decentralized, LowPrecisionDecentralized
+from tests.references.gradient_methods import GradientAllReduce
 from tests.references.periodic import DiLoCo, LocalSGD, SparseLoCo, StreamingDiLoCo
-from tests.references.replicas import Replicas, scatter_gather
+from tests.references.replicas import Replicas, Roundtrip, scatter_gather
 from tests.references.rules import Tensors
-from tests.references.side_by_side import ADAM, ADAMW, MOMENTUM, NESTEROV, Method, Setting, roundtrip
+from tests.references.side_by_side import ADAM, ADAMW, MOMENTUM, MUON, NESTEROV, Method, Optimizer, Setting, roundtrip
 
 
 def gossip(peers: str, interval: int = 1) -> Make:
@@ -75,11 +76,25 @@ def diloco(kind: type[Replicas] = DiLoCo, **options: Any) -> Make:
 class BothWays(DiLoCo):
     """The means come back compressed, with errors kept on both ways (scatter-gather)."""
 
+    code: Roundtrip = staticmethod(INT4)
+
     def average(self, changes: Tensors) -> Tensor:
         if not hasattr(self, "up"):
             self.up, self.down = [self.zeros() for _ in changes], self.zeros()
         cuts = even_cut(len(self.reference), self.ranks)
-        return scatter_gather(changes, cuts, INT4, INT4, self.up, self.down)
+        return scatter_gather(changes, cuts, self.code, self.code, self.up, self.down)
+
+
+class BothWaysInTwoBits(BothWays):
+    """The same in two bits."""
+
+    code = staticmethod(INT2)
+
+
+# Momenta of few batches have singular values of zero; what rounding leaves there grows some 500 times in five steps.
+ROUGH = 2e-5
+AS_TORCH = {"coefficients": "jordan", "nesterov": True, "scale": "original"}
+JORDANS = Optimizer(MUON.kind, 0.02, {**MUON.options, **AS_TORCH}, "muon")
 
 
 def streaming(fragments: int, period: int, **options: Any) -> Make:
@@ -96,6 +111,7 @@ def streaming(fragments: int, period: int, **options: Any) -> Make:
     return make
 
 
+MULOCO = {"outer_lr": 0.7, "outer_momentum": 0.6}
 SPARSE = [{"top-k": {"ratio": 1 / 16, "chunk": 64, "error_feedback": {"decay": 0.95}}}, {"int2": {"block": 512}}]
 ROUNDS = [
     Case(
@@ -159,6 +175,33 @@ ROUNDS = [
         streaming(2, 6, roundtrip=INT4),
         (2, 3),
         never,
+        ties=0.02,
+        dtype=torch.float32,
+    ),
+    Case(
+        "Muon in every step", every_step("ring", optimizer=MUON), lambda s: s.ruled(GradientAllReduce), tolerance=ROUGH
+    ),
+    Case(
+        "Muon as torch has it, Nesterov and one triple",
+        every_step("ring", optimizer=JORDANS),
+        lambda s: s.ruled(GradientAllReduce),
+        (2, 3),
+        tolerance=ROUGH,
+    ),
+    Case(
+        "MuLoCo",
+        Method(**periodic("muloco", period=5), optimizer=MUON),
+        diloco(period=5, **MULOCO),
+        equal=rounds_of(5),
+        tolerance=ROUGH,
+    ),
+    Case(
+        "MuLoCo, 2 bits both ways with feedback (muloco-int2)",
+        Method({"muloco-int2": {"period": 5}}, optimizer=MUON),
+        diloco(BothWaysInTwoBits, period=5, **MULOCO),
+        (2, 3, 4),
+        rounds_of(5),
+        tolerance=ROUGH,
         ties=0.02,
         dtype=torch.float32,
     ),

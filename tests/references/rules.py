@@ -66,4 +66,64 @@ def adamw(parameter: Tensor, direction: Tensor, state: State, lr: float, **optio
     return adam(parameter, direction, state, lr, decoupled=True, **{"weight_decay": 0.01, **options})
 
 
-RULES: dict[str, Callable[..., Tensor]] = {"sgd": sgd, "adam": adam, "adamw": adamw, "powersgd": powersgd_momentum}
+# (a, b, c) of the Newton-Schulz step X <- a X + (b A + c A^2) X with A = X X^T.
+JORDAN = [(3.4445, -4.7750, 2.0315)] * 5
+MULOCO = [
+    (4.0848, -6.8946, 2.9270),
+    (3.9505, -6.3029, 2.6377),
+    (3.7418, -5.5913, 2.3037),
+    (2.8769, -3.1427, 1.2046),
+    (2.8366, -3.0525, 1.2012),
+]
+
+
+def spread_evenly(matrix: Tensor, table: list[tuple[float, float, float]]) -> Tensor:
+    """X = M / |M|, then a step for each line of the table, in terms of singular values: X = U diag(s) V^T gives
+    A = U diag(s^2) U^T, so that a step is s <- a s + b s^3 + c s^5, and U and V stay.
+    """
+    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+    s = s / max(float(s.square().sum().sqrt()), 1e-7)
+    for a, b, c in table:
+        s = a * s + b * s**3 + c * s**5
+    return u @ torch.diag(s) @ v
+
+
+def muon(
+    parameter: Tensor,
+    direction: Tensor,
+    state: State,
+    lr: float,
+    momentum: float = 0.95,
+    nesterov: bool = False,
+    weight_decay: float = 0.01,
+    coefficients: str = "muloco",
+    scale: str = "spectral-norm",
+    adamw_ratio: float = 1.0,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+) -> Tensor:
+    """Algorithm 1 of MuLoCo (Therien 2025), inner step: M = mu M + g, O = the five steps of M (Nesterov: of g + mu M),
+    x (1 - lr wd) - lr sqrt(out / in) O for matrices, AdamW for all else. A filter's row is all that it looks at.
+    """
+    if parameter.dim() < 2:
+        return adamw(parameter, direction, state, adamw_ratio * lr, betas=betas, eps=eps, weight_decay=weight_decay)
+    state["M"] = momentum * state.get("M", torch.zeros_like(direction)) + direction
+    chosen = direction + momentum * state["M"] if nesterov else state["M"]
+    matrix = chosen.flatten(1)
+    fan_out, fan_in = matrix.shape
+    factors = {
+        "spectral-norm": math.sqrt(fan_out / fan_in),
+        "original": math.sqrt(max(1.0, fan_out / fan_in)),
+        "match-rms-adamw": 0.2 * math.sqrt(max(fan_out, fan_in)),
+    }
+    update = spread_evenly(matrix, {"jordan": JORDAN, "muloco": MULOCO}[coefficients]).reshape(parameter.shape)
+    return parameter * (1 - lr * weight_decay) - lr * factors[scale] * update
+
+
+RULES: dict[str, Callable[..., Tensor]] = {
+    "sgd": sgd,
+    "adam": adam,
+    "adamw": adamw,
+    "powersgd": powersgd_momentum,
+    "muon": muon,
+}

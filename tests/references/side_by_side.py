@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bwbench import distribute
 from bwbench.base.registry import COMPRESSIONS
+from bwbench.training.loop.muon import Muon
 from tests.references.replicas import Replicas, Roundtrip
 from tests.references.rules import Tensors
 from tests.unit.training.library.together import together
@@ -46,6 +47,9 @@ NESTEROV = Optimizer(torch.optim.SGD, 0.05, {"momentum": 0.8, "nesterov": True})
 # An epsilon well above the rounding of a gradient near zero, which Adam would divide by itself.
 ADAM = Optimizer(torch.optim.Adam, 0.03, {"weight_decay": 0.01, "eps": 1e-4}, "adam")
 ADAMW = Optimizer(torch.optim.AdamW, 0.03, {"weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-4}, "adamw")
+
+
+MUON = Optimizer(Muon, 0.02, {"weight_decay": 0.1, "eps": 1e-4}, "muon")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -43,6 +43,7 @@ LEFT_OUT = {
     "collective": "auto",
     "compression": "none",
     "optimizer": "sgd",
+    "weight_average": "none",
 }
 PARTITION_LEFT_OUT = "iid-reshuffled"
 TEST_LEFT_OUT: Literal["arrivals"] = "arrivals"
@@ -73,6 +74,9 @@ class NodeCompute(_Section):
     step_time: DeclaredStepTime
 
 
+DeviceKind: TypeAlias = Literal["cpu", "cuda"]
+
+
 class ComputeConfig(_Section):
     """How much computing a node may do.
 
@@ -84,12 +88,15 @@ class ComputeConfig(_Section):
             before there were any keep their form.
         virtual: all nodes are threads of one process, for trainings without a link of which only what they learn
             matters: the same bits for less, and times that say nothing. No part of the identity, and never written.
+        device: what nodes compute on: ``cpu``, or ``cuda``, GPUs that ranks share in turn (rank modulo their number).
+            The former is not written out, so that records from before there was a choice keep their identity.
     """
 
     threads: int = Field(1, ge=1, le=1024)
     step_time: DeclaredStepTime | None = None
     overrides: dict[NodeNumber, NodeCompute] = Field(default_factory=dict)
     virtual: bool = Field(False, exclude=True)
+    device: DeviceKind = "cpu"
 
     def step_time_of(self, node: int) -> AnyStepTime | None:
         """What a step of node number ``node`` is declared to take."""
@@ -261,6 +268,7 @@ class CellConfig(_Section):
         batch_size: samples of one node in one micro-step.
         accumulate: micro-steps of one optimizer step.
         compression: chain of codecs, applied left to right; one element ``none`` sends values as they are.
+        weight_average: what of a replica's past is evaluated beside it; ``none`` is not written out.
         target: the one that tables show by themselves; of several ``hardest``.
         targets: all of them where there are several, from easy to hard; else empty, and not written out.
         stop: ``target`` ends at the first evaluation that meets all targets, ``limit`` goes on to the limit.
@@ -284,6 +292,7 @@ class CellConfig(_Section):
     collective: Annotated[Component, ComponentOf(registry.COLLECTIVES)]
     compression: Chain
     optimizer: Annotated[Component, ComponentOf(registry.OPTIMIZERS)]
+    weight_average: Annotated[Component, ComponentOf(registry.WEIGHT_AVERAGES)] = Component("none")
     compute: ComputeConfig = ComputeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     target: TargetConfig | None = None
@@ -307,10 +316,13 @@ class CellConfig(_Section):
             del content["dilation"]
         if not content.get("targets"):
             content.pop("targets", None)
+        if self.weight_average.name == LEFT_OUT["weight_average"]:
+            content.pop("weight_average", None)
         if isinstance(evaluate := content.get("evaluate"), dict) and evaluate.get("test") == TEST_LEFT_OUT:
             content["evaluate"] = {key: value for key, value in evaluate.items() if key != "test"}
-        if isinstance(compute := content.get("compute"), dict) and not compute.get("overrides"):
-            content["compute"] = {key: value for key, value in compute.items() if key != "overrides"}
+        if isinstance(compute := content.get("compute"), dict):
+            left_out = [key for key, value in (("overrides", {}), ("device", "cpu")) if compute.get(key) == value]
+            content["compute"] = {key: value for key, value in compute.items() if key not in left_out}
         return content
 
     @property

@@ -222,6 +222,24 @@ def _check_flat_step(config: CellConfig) -> Iterator[Finding]:
     yield Finding(("optimizer",), f"{text}; leave 'flat' out")
 
 
+def _check_budget(config: CellConfig) -> Iterator[Finding]:
+    """Whether a rate that decays, and weights that are averaged at the end, have a training to do it in."""
+    optimizer, budget = config.optimizer.options, config.limit.samples
+    if (over := getattr(optimizer, "decay_over", None)) is not None:
+        warmup = getattr(optimizer, "warmup_samples", None) or 0.0
+        what = f"optimizer.decay_over: the rate is down after {over:g} samples"
+        if warmup >= over:
+            text = f"{what}, and is still rising until {warmup:g} (warmup)"
+            yield Finding(("optimizer",), f"{text}; write a shorter warmup, or a larger limit.samples")
+        elif not getattr(optimizer, "decay_to", None) and over < budget:
+            text = f"{what}, and limit.samples goes on to {budget} with nothing left of it"
+            yield Finding(("optimizer",), f"{text}; leave decay_over out, or write decay_to: 0.1")
+    begin = getattr(config.weight_average.options, "begin_samples", 0.0)
+    if begin >= budget:
+        text = f"weight_average.over: averaging begins after {begin:g} samples, and limit.samples is {budget}"
+        yield Finding(("weight_average",), f"{text}; leave 'over' out")
+
+
 def _fits(name: str, config: NamedMethod) -> bool:
     codecs = [COMPRESSIONS.load(codec.name) for codec in config.compression]
     try:
@@ -372,6 +390,19 @@ def _check_virtual(config: CellConfig) -> Iterator[Finding]:
         yield Finding(where, f"{what}, which this method cannot have: {reason}; exclude it, or leave 'virtual' out")
 
 
+def _check_device(config: CellConfig) -> Iterator[Finding]:
+    if config.compute.device != "cpu" and config.dilation != 1.0:
+        text = "compute.device: a GPU computes as fast as it does in slow motion; leave dilation out"
+        yield Finding(("compute", "device"), text)
+    if config.compute.device == "cpu" or not config.compute.virtual:
+        return
+    if COLLECTIVES.load(config.collective.name).wraps_model:
+        text = (
+            "compute.device: torch's DDP averages in a thread of the GPU's, and virtual nodes take turns in their own"
+        )
+        yield Finding(("compute", "device"), f"{text}; write 'algorithm: ring', which computes the same mean")
+
+
 def _check_dilation(config: CellConfig) -> Iterator[Finding]:
     for text in dilation_refusals(config):
         yield Finding(("dilation",), text)
@@ -387,6 +418,7 @@ _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
 _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_used_link,
     _check_flat_step,
+    _check_budget,
     _check_task,
     _check_target,
     _check_ranges,
@@ -394,6 +426,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_link,
     _check_launcher,
     _check_virtual,
+    _check_device,
     _check_dilation,
 )
 

@@ -92,10 +92,12 @@ class Point:
     Attributes:
         config: complete; its seed is that of the first repeat.
         values: what the matrix gave to which key, as written, in the order of the axes.
+        names_table: its rate comes from a table.
     """
 
     config: CellConfig
     values: tuple[tuple[Key, Json], ...]
+    names_table: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,11 @@ class Experiment:
     until: UntilKnown | None = None
     timing: TimingConfig = TimingConfig()
     tune: TuneBlock = TuneBlock()
+
+    @property
+    def points_to_tune(self) -> tuple[Point, ...]:
+        """Those whose rate comes from a table; all where that of none does."""
+        return tuple(point for point in self.points if point.names_table) or self.points
 
     @property
     def most_repeats(self) -> int:

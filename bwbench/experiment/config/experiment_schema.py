@@ -66,6 +66,7 @@ _MEANINGS = {
     "collective": "How an average is formed; 'auto' chooses by the compression.",
     "compression": "What goes on the wire.",
     "optimizer": "How parameters are updated.",
+    "weight_average": "What of the weights' past is evaluated beside them, and which of both counts.",
     "compute": "How much computing a node may do.",
     "evaluate": "How often to evaluate, and when on the test split as well; the same for all arms.",
     "target": "The metric on the validation split that counts as arrived, e.g. {accuracy: 0.95}.",

@@ -278,7 +278,8 @@ class _Reading:
             self._notes.update(dict.fromkeys(resolved.notes))
             self._tables.update({resolved.tuned: None} if resolved.tuned is not None else {})
             if resolved.config is not None:
-                kept.append(Point(resolved.config, tuple((item.key, item.value) for item in assignments)))
+                values = tuple((item.key, item.value) for item in assignments)
+                kept.append(Point(resolved.config, values, names_table=resolved.tuned is not None))
         if not found:
             unmatched = [exclusion for i, exclusion in enumerate(exclusions) if i not in matched]
             found |= dict.fromkeys(self._useless_exclusions(unmatched))

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, show, unknown_key, yaml_names
 from bwbench.base.plain_data import Json, JsonObject
-from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS, DATASETS, MODELS, OPTIMIZERS, WEIGHT_AVERAGES
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.base.yaml_document import Place
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
@@ -21,7 +21,10 @@ from bwbench.network.link.link import SHORTHANDS
 Key = tuple[str, ...]
 
 CELL_KEYS: tuple[str, ...] = tuple(name for name in CellConfig.model_fields if name not in ("plugins", "hosts"))
-COMPONENT_KEYS = {known.kind: known for known in (MODELS, DATASETS, ALGORITHMS, COLLECTIVES, COMPRESSIONS, OPTIMIZERS)}
+COMPONENT_KEYS = {
+    known.kind: known
+    for known in (MODELS, DATASETS, ALGORITHMS, COLLECTIVES, COMPRESSIONS, OPTIMIZERS, WEIGHT_AVERAGES)
+}
 SECTIONS: dict[str, type[BaseModel]] = {
     "link": Link,
     "compute": ComputeConfig,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -73,6 +73,27 @@ _PRESETS = (
     Preset("random-k", "every-step", "ring", "random-k", "a random 10 % of the gradient, the same on all nodes"),
     Preset("dgc", "every-step", "all-gather", "dgc", "deep gradient compression: top-k of a momentum kept locally"),
     Preset("dgc-int4", "every-step", "all-gather", ("dgc", "int4"), "the same with 4 bits an entry"),
+    Preset(
+        "cocktail-sgd",
+        "every-step",
+        "all-gather",
+        ({"random-subset": {"ratio": 0.1}}, {"top-k": {"ratio": 0.1}}, "int4"),
+        "the largest tenth of a random tenth of the gradient, in 4 bits",
+    ),
+    Preset(
+        "demo",
+        "demo",
+        "all-gather",
+        {"dct-top-k": {"error_feedback": {"in": "update", "decay": 0.999}}},
+        "momenta stay where they are; of each the strongest frequencies are sent, and their signs stepped along",
+    ),
+    Preset(
+        "deco-sgd",
+        "deco-sgd",
+        "all-gather",
+        "none",
+        "the largest entries some steps late; how many and how late follows from what the link does",
+    ),
     Preset("powersgd", "every-step", "ring", "powersgd", "gradient matrices of rank 2, averaged by their factors"),
     Preset("parameter-server", "every-step", "parameter-server", "none", "one node averages for all"),
     Preset("bytegrad", "every-step", "scatter-gather", "int8", "8 bits an entry, on the way there and back"),
@@ -134,6 +155,33 @@ _PRESETS = (
         "DiLoCo in fragments of 4 bits a value, sent while the nodes compute",
         {"period": 16, "overlap": 4},
     ),
+    Preset("muloco", "muloco", "ring", "fp16", "DiLoCo with optimizer: muon, whose steps agree better among nodes"),
+    Preset(
+        "muloco-int2",
+        "muloco",
+        "scatter-gather",
+        "int2",
+        "MuLoCo with 2 bits a value, on the way there and back; what they leave out is added next time",
+    ),
+    Preset("eager-diloco", "eager-diloco", "ring", "fp16", "DiLoCo whose means have a whole period to arrive"),
+    Preset(
+        "noloco",
+        "noloco",
+        "gossip-pair",
+        "none",
+        "DiLoCo in pairs that are drawn anew each time: nobody waits for all",
+        collective_options={"pairs": "random"},
+    ),
+    Preset("sparta", "sparta", "ring", "none", "a random 0.5 % of the parameters averaged in every step"),
+    Preset(
+        "loscar",
+        "sparta",
+        "ring",
+        "none",
+        "a random 10 % of the parameters averaged every 16 steps, while the nodes compute",
+        {"ratio": 0.1, "period": 16, "overlap": 8},
+    ),
+    Preset("des-loc", "des-loc", "ring", "fp16", "local Adam: parameters averaged now and then, moments more rarely"),
     Preset("qadam", "qadam", "scatter-gather", "int8", "Adam: variance frozen after a warm-up, momentum in 8 bits"),
     Preset(
         "one-bit-adam",
@@ -203,7 +251,8 @@ def expand_preset(raw: JsonObject) -> Expanded:
     notes = []
     for key, own in zip(("collective", "compression"), preset.axes[1:], strict=True):
         name = _codec_names(content[key])
-        if own not in ("none", name):
+        # A preset that is called as its algorithm names that axis alone; the others may stand beside it.
+        if own not in ("none", name) and preset.name != preset.algorithm:
             notes.append(f"algorithm: {preset.name} stands for {meaning}; '{key}: {name}' beside it replaces {own!r}")
     return Expanded(content, preset.name, (), tuple(notes))
 
@@ -258,6 +307,33 @@ def _at_its_sites(config: CellConfig, usual: Component) -> Component:
         sizes = sizes_of(config.link.sites, config.nodes)
         return Component(usual.name, COLLECTIVES.load(usual.name).at_sites(usual.options, sizes))
     return usual
+
+
+def arm_names(configs: Sequence[CellConfig]) -> list[str]:
+    """The display names of an experiment's cells: those of their methods; and where one method comes with several
+    optimizers, decays of the rate or averages of weights, what differs from the first that it comes with.
+
+    ``single`` with SGD, and then ``single(optimizer=muon)``: two arms, and no repeats of each other.
+    """
+    first: dict[str, JsonObject] = {}
+    names = []
+    for config in configs:
+        name, how = arm_name(config), _how_it_learns(config)
+        usual = first.setdefault(name, how)
+        others = ",".join(f"{key}={value}" for key, value in how.items() if value != usual[key])
+        if others:
+            name = f"{name[:-1]},{others})" if name.endswith(")") else f"{name}({others})"
+        names.append(name)
+    return names
+
+
+def _how_it_learns(config: CellConfig) -> JsonObject:
+    decay = getattr(config.optimizer.options, "decay", None)
+    return {
+        "optimizer": config.optimizer.name,
+        "decay": "none" if decay is None else str(decay),
+        "weight_average": config.weight_average.name,
+    }
 
 
 def standing_of(config: CellConfig) -> ArmStanding:

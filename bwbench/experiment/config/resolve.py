@@ -119,6 +119,7 @@ def resolve(
     if config is not None and config.targets:
         config = config.model_copy(update={"target": hardest(config.targets)})
     if config is not None:
+        config = _within_limit(config)
         config, found, said = _with_traces_read(config, folder)
         config = _at_its_sites(config)
         findings += found
@@ -134,6 +135,7 @@ def resolve(
             config = config.model_copy(update={"dilation": factor})
             notes.append(said_of_it)
         idle += _idle_settings(config)
+        notes += _notes_of_schedules(config)
     if config is not None and reference is not None and not findings and combine:
         choice = tuned.choose(reference, config)
         findings += choice.findings
@@ -201,6 +203,25 @@ def _at_its_sites(config: CellConfig) -> CellConfig:
     sizes = sizes_of(link.sites, config.nodes)
     options = COLLECTIVES.load(collective.name).at_sites(collective.options, sizes)
     return config.model_copy(update={"collective": Component(collective.name, options)})
+
+
+def _within_limit(config: CellConfig) -> CellConfig:
+    """With options that depend on how long training lasts: parts of a cell with other limits (timing runs) keep them.
+
+    Training to a target may end before; what is planned is the whole of it.
+    """
+    budget_samples = float(config.limit.samples)
+    return config.model_copy(
+        update={key: getattr(config, key).within(budget_samples) for key in ("optimizer", "weight_average")}
+    )
+
+
+def _notes_of_schedules(config: CellConfig) -> list[str]:
+    """What is to be known of a rate that decays where training may end before it is down."""
+    over = getattr(config.optimizer.options, "decay_over", None)
+    if over is None or config.limit.time_s is None:
+        return []
+    return [f"the learning rate decays over {over:g} samples, and limit.time may end training before"]
 
 
 def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:

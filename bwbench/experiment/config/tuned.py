@@ -188,8 +188,8 @@ def read_reference(value: Json) -> tuple[Reference | None, list[Finding]]:
 def _suited(config: CellConfig, optimizer: Component | None = None) -> Component:
     """The optimizer to tune for an arm: the one given, but where the arm's own rules ask for another.
 
-    An algorithm that belongs to some optimizers gets the first of these; with a codec that keeps a momentum of its own
-    there is none in the optimizer.
+    An algorithm that belongs to some optimizers gets the first of these, whose rate decays as that of the one given;
+    with a codec that keeps a momentum of its own there is none in the optimizer.
 
     Args:
         optimizer: None stands for SGD with a momentum of 0.9.
@@ -197,7 +197,8 @@ def _suited(config: CellConfig, optimizer: Component | None = None) -> Component
     found = parse_component(USUAL, OPTIMIZERS) if optimizer is None else optimizer
     known = ALGORITHMS.load(config.algorithm.name).optimizers
     if known and found.name not in known:
-        return parse_component(known[0], OPTIMIZERS)
+        decay = {key: value for key, value in found.to_json().items() if key.startswith("decay")}
+        return parse_component({known[0]: decay}, OPTIMIZERS)
     refused = any(COMPRESSIONS.load(codec.name).accepts_optimizer(found.options) for codec in config.compression)
     if refused and getattr(found.options, "momentum", None):
         return Component(found.name, found.options.model_copy(update={"momentum": 0.0, "nesterov": False}))

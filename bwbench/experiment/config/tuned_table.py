@@ -29,7 +29,7 @@ SCHEMA = 2
 READABLE = (1, 2)  # 1 was of one seed, with a search for each arm
 MAX_BYTES = 4 * 1024 * 1024  # some thousand entries
 MAX_PROBLEMS = 5  # shown of one file
-WORKLOAD = ("model", "dataset", "nodes", "batch_size", "accumulate", "target")
+WORKLOAD = ("model", "dataset", "nodes", "batch_size", "accumulate", "target", "weight_average")
 
 Setting = JsonObject  # what a rate belongs to: METHOD_KEYS and WORKLOAD, components with every option
 
@@ -81,6 +81,7 @@ class TunedEntry(_TablePart):
         arm: display name of the method that trained; algorithm, collective and compression say it in full.
         arms: that share the search because they are kin, as far as experiments have named them; empty in a table of
             one seed, whose searches were of one arm each.
+        weight_average: by whose metrics the rate was judged; None where by those of the weights themselves.
         optimizer: what was tuned, without a rate.
         lr: the chosen rate; None where the search found none, and ``problem`` says why.
         seeds: that decided; 1 in a table of one seed.
@@ -106,6 +107,7 @@ class TunedEntry(_TablePart):
     batch_size: int
     accumulate: int
     target: JsonValue
+    weight_average: JsonValue = None
     optimizer: dict[str, dict[str, JsonValue]] = Field(min_length=1, max_length=1)
     lr: float | None = Field(None, gt=0)
     problem: str | None = None
@@ -220,7 +222,13 @@ def setting_of(config: CellConfig) -> Setting:
         "batch_size": config.batch_size,
         "accumulate": config.accumulate,
         "target": {target.metric: target.value} if (target := middle_target(config)) is not None else None,
+        "weight_average": config.weight_average.to_json() if scores_average(config) else None,
     }
+
+
+def scores_average(config: CellConfig) -> bool:
+    """Whether a rate is judged by an average of the weights, so that another one may be best."""
+    return getattr(config.weight_average.options, "counts", "trained") == "averaged"
 
 
 def read_table(path: Path, plugins: tuple[str, ...] = ()) -> TunedTable:
@@ -302,7 +310,7 @@ def _filled(key: str, value: Json) -> Json:
             return [codec.to_json() for codec in parse_chain(value)]
         if key == "dataset":
             return parse_dataset(value).to_json()
-        if key in ("algorithm", "collective", "model"):
+        if key in ("algorithm", "collective", "model") or (key == "weight_average" and value is not None):
             return parse_component(value, COMPONENT_KEYS[key]).to_json()
     return value
 

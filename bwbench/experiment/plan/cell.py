@@ -18,7 +18,8 @@ from bwbench.base.registry import load_plugin
 from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig
 from bwbench.experiment.config.experiment import Experiment, Point
 from bwbench.experiment.config.matrix import Key
-from bwbench.experiment.config.method_names import arm_name, standing_of
+from bwbench.experiment.config.method_names import arm_name, arm_names, standing_of
+from bwbench.experiment.config.tuned import is_tuned, read_reference
 from bwbench.methods.roles import REFERENCE, Role, Topology, replicas_equal_by_name, topology_by_name
 from bwbench.network.link.link import as_recorded
 from bwbench.records import SCHEMA
@@ -188,7 +189,7 @@ def build_plan(experiment: Experiment, repeats: Mapping[str, int] | None = None)
         repeats: of the points whose first cell has these ids, where they are more than the experiment's.
     """
     cells: dict[str, Cell] = {}
-    arms = [arm_name(point.config) for point in experiment.points]
+    arms = arm_names([point.config for point in experiment.points])
     wanted = [(repeats or {}).get(identity(point.config), experiment.repeats) for point in experiment.points]
     pilot = None if experiment.until is None else experiment.repeats
     for repeat in range(max(wanted)):
@@ -199,19 +200,24 @@ def build_plan(experiment: Experiment, repeats: Mapping[str, int] | None = None)
             config = point.config if repeat == 0 else point.config.model_copy(update={"seed": seed})
             cell_id = identity(config)
             if cell_id not in cells:
-                name = slug(point, arm, experiment.varying, seed)
+                name = slug(point, arm_name(point.config), experiment.varying, seed)
                 cells[cell_id] = Cell(cell_id, name, experiment.name, arm, repeat, config, pilot)
     return Plan(experiment, tuple(cells.values()), sum(wanted) - len(cells))
 
 
-def slug(point: Point, arm: str, varying: Sequence[Key], seed: int) -> str:
+def slug(point: Point, method: str, varying: Sequence[Key], seed: int) -> str:
     """``ring-fp16-10Mbit-s0``: the method, the values of the axes that vary, the seed; safe in a file name."""
-    parts = [arm]
+    parts = [method]
     values, has_no_link = dict(point.values), standing_of(point.config).role == REFERENCE
     for key in varying:  # the arm's name says the method
         if key[0] in (*METHOD_KEYS, "seed") or (key[0] == "link" and has_no_link):
             continue
-        parts.append(_value(key, values[key], point.config))
+        value = values[key]
+        if key == ("optimizer",) and is_tuned(value):
+            reference, _ = read_reference(value)
+            value = reference.optimizer if reference is not None else None
+        if value is not None or key != ("optimizer",):  # where only a table is named, nothing is told apart by it
+            parts.append(_value(key, value, point.config))
     # Units are closed up (``10Mbit``), and nothing remains that a shell or a file system minds.
     short = (part.replace("/s", "").replace(" ", "").replace("=", "") for part in parts)
     text = "-".join(filter(None, (UNSAFE.sub("-", part).strip("-._") for part in short)))[:MAX_SLUG].rstrip("-._")

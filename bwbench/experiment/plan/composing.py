@@ -20,6 +20,7 @@ from bwbench.base.step_time import SteadyStepTime
 from bwbench.experiment.config.cell_config import MAX_SEED, CellConfig, ComputeConfig
 from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.experiment import Experiment, WholeConfig
+from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import describe
 from bwbench.experiment.plan.estimate import estimate_cells, traffic_of
@@ -160,7 +161,7 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None, timing
     first = _timing_config(cell, hurried, timing_phases, shapes)
     timed = [first.model_copy(update={"seed": (first.seed + run) % (MAX_SEED + 1)}) for run in range(timing_runs)]
     arm = cell.slug.rpartition("-s")[0] or cell.slug
-    about = f"{cell.arm}-{convergence.model.name}-{convergence.dataset.source.name}-n{convergence.nodes}"
+    about = f"{arm_name(cell.config)}-{convergence.model.name}-{convergence.dataset.source.name}-n{convergence.nodes}"
     return Parts(
         convergence=replace(
             cell,

@@ -19,7 +19,7 @@ from bwbench import __version__
 from bwbench.base.errors import ConfigError, LaunchError
 from bwbench.base.ownership import owned
 from bwbench.base.plain_data import JsonObject
-from bwbench.base.registry import DATASETS, MODELS, Registry
+from bwbench.base.registry import DATASETS, MODELS, OPTIMIZERS, Registry
 from bwbench.base.start_module import module_command
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.records import read_json, write_json_atomic
@@ -89,13 +89,18 @@ def describe(configs: Sequence[CellConfig]) -> list[Description]:
 
 
 def _request(config: CellConfig) -> JsonObject:
-    """What the describing process is asked about a cell; equal for cells that have the same model."""
+    """What the describing process is asked about a cell; equal for cells that have the same model.
+
+    The optimizer is named where its step takes its time; that of all others is as long as one of SGD.
+    """
+    timed = getattr(OPTIMIZERS.load(config.optimizer.name), "takes_its_time", False)
     return {
         "model": config.model.to_json(),
         "dataset": config.dataset.source.to_json(),
         "plugins": list(config.plugins),
         "batch_size": config.batch_size,
         "threads": config.compute.threads,
+        **({"optimizer": config.optimizer.name} if timed else {}),
     }
 
 

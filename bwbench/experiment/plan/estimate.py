@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
-from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.cell_config import LEFT_OUT, CellConfig
 from bwbench.experiment.config.combinations import NamedMethod
 from bwbench.experiment.config.resolve import resolve_method
 from bwbench.experiment.plan.cell import Cell
@@ -287,9 +287,11 @@ def num_tests(config: CellConfig, steps: int) -> int:
 
 
 def evaluation_s(config: CellConfig, description: Description, num_samples: int, num_cores: int) -> float:
-    """Seconds of an evaluation on a split of so many samples, of which each node takes its share."""
+    """Seconds of an evaluation on a split of so many samples, of which each node takes its share; twice where the
+    average of the weights is evaluated as well."""
     at_a_time = max(1.0, min(config.nodes, num_cores / config.compute.threads))
-    return num_samples * description.sample_s / at_a_time
+    times = 1 if config.weight_average.name == LEFT_OUT["weight_average"] else 2
+    return times * num_samples * description.sample_s / at_a_time
 
 
 _PROBED: dict[tuple[str, int], float] = {}  # by link and nodes: many cells have equal ones

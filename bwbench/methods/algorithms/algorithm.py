@@ -23,6 +23,7 @@ from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.phases import Phase
 from bwbench.methods.roles import Role
 from bwbench.methods.traffic import Traffic
+from bwbench.records.schema import Chosen
 
 FIRST_BUCKET_BYTES = 1024 * 1024  # as torch's DDP: a small first one, so that sending begins early in the backward
 BUCKET_BYTES = 25 * 1024 * 1024  # as torch's DDP
@@ -41,6 +42,8 @@ class AbstractAlgorithm(abc.ABC):
         averages_partially: can use a collective that is not exact (gossip).
         preferred_collective: name of the collective that it is made for; ``collective: auto`` takes it where it fits.
         optimizers: names of the optimizers that it works with; empty for all.
+        rates: learning rates that a search begins with, three or more, rising, where its own rule makes those of the
+            optimizer the wrong ones; empty takes these.
         replicas_equal: when all ranks hold the same bits, with default options but for lengths of time and an exact
             collective: ``after every step``; ``after a round``, which is a step that is its own ``agreement_step``; or
             ``never``.
@@ -62,6 +65,7 @@ class AbstractAlgorithm(abc.ABC):
     averages_partially: ClassVar[bool] = False
     preferred_collective: ClassVar[str | None] = None
     optimizers: ClassVar[tuple[str, ...]] = ()
+    rates: ClassVar[tuple[float, ...]] = ()
     replicas_equal: ClassVar[Agreement] = "after every step"
     role: ClassVar[Role] = "method"
     mean_of: ClassVar[str | None] = None
@@ -245,6 +249,7 @@ class ExchangeReport:
         codec_s: the loop stood still while this rank encoded, decoded or added.
         hidden_s: the part of ``exposed_s`` that passed inside ``backward`` already (an estimate, torch's DDP).
         payload_bytes: sent by this rank.
+        chosen: what a method that adapts to its link has chosen in this step; None where nothing was.
     """
 
     ready_mono_s: float
@@ -252,6 +257,7 @@ class ExchangeReport:
     codec_s: float = 0.0
     hidden_s: float = 0.0
     payload_bytes: int = 0
+    chosen: Chosen | None = None
 
     def plus(self, other: ExchangeReport) -> ExchangeReport:
         """Both of one step; ``ready_mono_s`` is that of the one that took longer."""
@@ -262,6 +268,7 @@ class ExchangeReport:
             codec_s=self.codec_s + other.codec_s,
             hidden_s=self.hidden_s + other.hidden_s,
             payload_bytes=self.payload_bytes + other.payload_bytes,
+            chosen=self.chosen or other.chosen,
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from pydantic import Field
@@ -20,6 +20,7 @@ from bwbench.methods.collectives.telling import tell_all
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
 from bwbench.methods.deferred import torch
+from bwbench.methods.devices import DONE, Mark, device_of
 from bwbench.methods.memory import State, remember, remembered
 from bwbench.methods.traffic import Traffic
 
@@ -137,7 +138,7 @@ class RunningAsync(BucketExchange):
         Raises RuntimeError where averaging in the background has failed, e.g. because a peer is gone.
         """
         self._background.check()
-        with self._background.lock:
+        with self._background.weights_held():
             super().update()
             self._background.apply()
         self._num_steps += 1
@@ -213,7 +214,7 @@ class BackgroundAveraging:
     left to a rank alone.
 
     Args:
-        weights: what the optimizer changes, fp32 vectors. Change them with ``lock`` held only.
+        weights: what the optimizer changes, fp32 vectors. Change them inside of ``weights_held`` only.
         interval_s: from the begin of one round to the begin of the next, at least.
     """
 
@@ -232,7 +233,9 @@ class BackgroundAveraging:
         self._found = False
         self._copies = [torch.zeros_like(flat) for flat in weights]
         self._means = [torch.zeros_like(flat) for flat in weights]
-        self.lock = threading.Lock()  # weights and pending differences
+        self._device = device_of(weights[0])
+        self._lock = threading.Lock()  # weights and pending differences
+        self._touched: Mark = DONE  # behind what the last one to hold them has told the device
         self._changed = threading.Condition()  # what follows
         self._begun = self._ended = self._asked_to_end = 0  # numbers of stretches
         self._closed = False
@@ -262,7 +265,7 @@ class BackgroundAveraging:
                     raise RuntimeError("the averaging thread has ended")
                 self._changed.wait(LIVENESS_CHECK_S)  # each of its own waits is limited by the group's timeout
         self.check()
-        with self.lock:
+        with self.weights_held():
             self.apply()
 
     def check(self) -> None:
@@ -270,8 +273,16 @@ class BackgroundAveraging:
         if self._error is not None:
             raise RuntimeError(f"averaging in the background failed: {self._error}") from self._error
 
+    @contextmanager
+    def weights_held(self) -> Iterator[None]:
+        """Nobody else touches weights and pending differences inside; on a device neither before nor after."""
+        with self._lock:
+            self._touched.wait()
+            yield
+            self._touched = self._device.mark()
+
     def apply(self) -> None:
-        """Add to the weights what has been found since the last call. Call it with ``lock`` held."""
+        """Add to the weights what has been found since the last call. Call it inside of ``weights_held``."""
         if not self._found:
             return
         self._found = False
@@ -281,8 +292,9 @@ class BackgroundAveraging:
 
     def forget(self) -> None:
         """Drop what has not been applied. Only while held."""
-        for difference in self._pending:
-            difference.zero_()
+        with self.weights_held():
+            for difference in self._pending:
+                difference.zero_()
         self._found = False
         self.rounds = 0
 
@@ -305,7 +317,8 @@ class BackgroundAveraging:
                     self._changed.wait_for(lambda: self._closed or self._begun > self._ended)
                     if self._closed:
                         return
-                self._stretch()
+                with self._device.beside(DONE):
+                    self._stretch()
                 with self._changed:
                     self._ended += 1
                     self._changed.notify_all()
@@ -326,7 +339,7 @@ class BackgroundAveraging:
             if not self._vote(not told_to_end):
                 return
             self._average_copies()
-            with self.lock:
+            with self.weights_held():
                 for pending, mean, own in zip(self._pending, self._means, self._copies, strict=True):
                     pending.add_(mean.sub_(own))
                 self._found = True
@@ -336,7 +349,7 @@ class BackgroundAveraging:
         return self._closed or self._asked_to_end > self._ended
 
     def _average_copies(self) -> None:
-        with self.lock:
+        with self.weights_held():
             for copy, flat, pending in zip(self._copies, self._weights, self._pending, strict=True):
                 copy.copy_(flat).add_(pending)
         for bucket, (mean, copy) in enumerate(zip(self._means, self._copies, strict=True)):

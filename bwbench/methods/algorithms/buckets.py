@@ -1,7 +1,8 @@
 """Gradients and parameters in flat buckets: where they lie, who looks at them, and how they are exchanged.
 
 Buckets of gradients are averaged while the backward pass is still running, in threads beside computing. Gradients that
-are not finite are caught on the rank where they arise, before it sends them. Buffers lie where the model does.
+are not finite are caught on the rank where they arise, before it sends them. Buffers lie where the model does; a job of
+a thread begins when the device has done what it had been told when the job was handed over.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from bwbench.methods.algorithms.algorithm import (
     assign,
 )
 from bwbench.methods.algorithms.learning_rates import LearningRates
+from bwbench.methods.buffers import FiniteSoon, HostSoon
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Meter
 from bwbench.methods.compression.codec import Shape
 from bwbench.methods.deferred import torch
+from bwbench.methods.devices import Device, Mark, device_of
 
 NUM_THREADS = 2  # two buckets in flight: one fills the gaps that latency leaves in the other; more only compete
 LIVENESS_CHECK_S = 1.0  # how often a waiting thread looks whether the others still live; a result wakes it at once
@@ -44,7 +47,7 @@ class ParameterBuffers:
         for bucket in buckets:
             self.shapes.append([tuple(parameters[index].shape) for index in bucket])
             length = sum(parameters[index].numel() for index in bucket)
-            self.flat.append(torch.empty(length, device=parameters[bucket[0]].device))
+            self.flat.append(parameters[bucket[0]].detach().new_empty(length))
             for index, view in views(self.flat[-1], parameters, bucket):
                 view.copy_(parameters[index].detach())
                 parameters[index].data = view
@@ -66,7 +69,7 @@ class GradientBuffers:
         self.views: dict[int, torch.Tensor] = {}
         for bucket in buckets:
             length = sum(parameters[index].numel() for index in bucket)
-            self.flat.append(torch.zeros(length, device=parameters[bucket[0]].device))
+            self.flat.append(parameters[bucket[0]].detach().new_zeros(length))
             self.views |= views(self.flat[-1], parameters, bucket)
         # Whose memory ``model.to(...)`` replaces, as it does that of all gradients; these stay where they are.
         self._places = {index: view.detach() for index, view in self.views.items()}
@@ -174,6 +177,26 @@ def watch_parameters(model: torch.nn.Module, control: Control, user_loop: UserLo
         parameter.register_hook(checked)  # type: ignore[no-untyped-call]
 
 
+def check_averaged(parameters: Sequence[torch.nn.Parameter], context: Context) -> None:
+    """The same where asking a device before each gradient leaves would hold up its backward pass: of the averages.
+
+    Every rank finds what any of them has sent, one question for all parameters. Residuals of a hook of torch's own have
+    it already, as with torch's DDP anywhere.
+    """
+    gradients = [(index, p.grad) for index, p in enumerate(parameters) if p.grad is not None]
+    sums = torch.stack([gradient.sum() for _, gradient in gradients])
+    if bool(torch.isfinite(sums).all()):
+        return
+    names = [name for name, parameter in context.model.named_parameters() if parameter.requires_grad]
+    for index, gradient in gradients:
+        if is_finite(gradient):
+            continue
+        if context.user_loop is None:
+            context.control.diverged(_what(names[index], gradient))
+            return
+        context.user_loop.non_finite(index, _kind(gradient))
+
+
 def _what(name: str, gradient: torch.Tensor) -> str:
     return f"the gradient of {name} holds {_kind(gradient)}"
 
@@ -229,6 +252,7 @@ class BucketExchange(AbstractRunning):
     def begin_step(self) -> None:
         """Zeros in all buckets, nothing launched."""
         self.buffers.clear()
+        self._leaving.clear()
         self._missing = [len(bucket) for bucket in self.buffers.buckets]
         self._num_launched = 0
 
@@ -240,6 +264,9 @@ class BucketExchange(AbstractRunning):
         """In a loop of the user's all buckets are looked at and handed over when this returns."""
         if self._context.user_loop is not None:
             self._launch(all_that_is_left=True)
+            for leaving in self._leaving.values():
+                if not leaving.finite.get():
+                    self._communicator.wait_for(leaving.looked_at)
 
     def finish(self) -> ExchangeReport:
         """Wait for all buckets; raises at once what a communication thread raised."""
@@ -278,7 +305,11 @@ class BucketExchange(AbstractRunning):
             for number, bucket in enumerate(buckets)
             for index in bucket
         ]
-        self._communicator = Communicator(context.collective.meter, threads_for(context.collective, len(buckets)))
+        self._device = device_of(parameters[0])
+        self._leaving: dict[int, _Leaving] = {}  # by bucket, of those that have left a device in the present step
+        self._communicator = Communicator(
+            context.collective.meter, threads_for(context.collective, len(buckets)), self._device
+        )
 
     @contextmanager
     def _sends(self, *, last: bool) -> Iterator[None]:
@@ -308,14 +339,51 @@ class BucketExchange(AbstractRunning):
             self._num_launched += 1
 
     def _look_at(self, bucket: int) -> None:
-        """A user's loop is told before buckets that are on their way have arrived."""
-        if self._context.user_loop is not None:
+        """A user's loop is told before buckets that are on their way have arrived.
+
+        A device is asked and answers later, and the copy to the host begins, while the backward pass goes on.
+        """
+        if self._device.elsewhere and not self._context.collective.takes_turns:
+            self._leaving[bucket] = _Leaving(self.buffers.flat[bucket], copied=self._sends_gradients)
+        elif self._context.user_loop is not None:
             check_gradients(self._context, self.buffers, [bucket])
 
+    def _looked_at(self, bucket: int) -> torch.Tensor | None:
+        """The same in the thread that sends a bucket: what has not been looked at yet is, before anything leaves.
+
+        Returns what has been copied to the host already; None where nothing has.
+        """
+        leaving = self._leaving.get(bucket)
+        if leaving is None:
+            if self._context.user_loop is None:
+                check_gradients(self._context, self.buffers, [bucket])
+            return None
+        if leaving.finite.get():
+            return None if leaving.host is None else leaving.host.get()
+        check_gradients(self._context, self.buffers, [bucket])
+        leaving.looked_at.set()
+        return None  # it has changed, most likely
+
+    @property
+    def _sends_gradients(self) -> bool:
+        """What leaves in the present step are the gradients as they are."""
+        return True
+
     def _average(self, bucket: int) -> None:
-        if self._context.user_loop is None:
-            check_gradients(self._context, self.buffers, [bucket])
-        self._context.collective.average(self.buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
+        host = self._looked_at(bucket)
+        self._context.collective.average(self.buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket], host)
+
+
+class _Leaving:
+    """A bucket that leaves its device: whether it is finite, its copy, and whether its thread has seen to the former.
+
+    Args:
+        copied: to the host, now.
+    """
+
+    def __init__(self, flat: torch.Tensor, *, copied: bool) -> None:
+        self.finite, self.looked_at = FiniteSoon(flat), threading.Event()
+        self.host = HostSoon(flat) if copied else None
 
 
 def threads_for(collective: AbstractCollective, num_buckets: int) -> int:
@@ -338,11 +406,13 @@ class Communicator:
 
     Args:
         num_threads: 0 runs jobs where they are waited for, in their order.
+        device: what jobs work on. Each begins behind what the submitting thread had told it by then, in a queue of its
+            own beside what it is told later, and has come to its end there when it counts as done.
     """
 
-    def __init__(self, meter: Meter, num_threads: int = NUM_THREADS) -> None:
-        self._meter = meter
-        self._queue: queue.SimpleQueue[tuple[int, Callable[[], None]] | None] = queue.SimpleQueue()
+    def __init__(self, meter: Meter, num_threads: int, device: Device) -> None:
+        self._meter, self._device = meter, device
+        self._queue: queue.SimpleQueue[tuple[int, Callable[[], None], Mark] | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._num_submitted = 0
         self._unfinished: set[int] = set()
@@ -360,7 +430,7 @@ class Communicator:
         self._num_submitted += 1
         with self._changed:
             self._unfinished.add(number)
-        self._queue.put((number, job))
+        self._queue.put((number, job, self._device.mark()))
         return number
 
     def done(self, jobs: Iterable[int]) -> bool:
@@ -399,6 +469,11 @@ class Communicator:
             payload_bytes=reading.payload_bytes,
         )
 
+    def wait_for(self, sign: threading.Event) -> None:
+        """Wait until a job has set ``sign``; raises what any job raised."""
+        while not sign.wait(LIVENESS_CHECK_S):
+            self.check()
+
     def close(self) -> None:
         """End the threads once they are done with what they have. Safe to call twice."""
         for _ in self._threads:
@@ -407,7 +482,7 @@ class Communicator:
     def _run_here(self, awaited: set[int]) -> None:
         """Run jobs from the oldest on until these are done; raises what one of them raises, as ``check`` says it."""
         while not self.done(awaited):
-            number, job = self._queue.get_nowait() or (0, None)
+            number, job, _ = self._queue.get_nowait() or (0, None, None)
             if job is None:  # closed
                 return
             try:
@@ -419,10 +494,11 @@ class Communicator:
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
-            number, job = item
+            number, job, mark = item
             emulated_time.catch_up()
             try:
-                job()
+                with self._device.beside(mark):
+                    job()
                 emulated_time.catch_up(of_libraries=True)
             except BaseException as error:
                 with self._changed:

@@ -15,15 +15,17 @@ from pydantic import Field
 
 from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
+from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, assign
-from bwbench.methods.algorithms.buckets import trainable, watch_parameters
+from bwbench.methods.algorithms.buckets import check_averaged, trainable, watch_parameters
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.compression.fp16 import Fp16
 from bwbench.methods.compression.powersgd import PowerSgd, PowerSgdConfig
 from bwbench.methods.deferred import dist, nn, torch
+from bwbench.methods.devices import device_of
 from bwbench.methods.memory import State
 from bwbench.methods.phases import LEAST_STEPS, TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
@@ -69,8 +71,10 @@ class DdpExchange(AbstractRunning):
             bucket_bytes = max(bucket_bytes or 0, *self.bucket_bytes, BYTES_PER_MIB)
         if bucket_bytes is not None:
             options["bucket_cap_mb"] = bucket_bytes / BYTES_PER_MIB
-        # Before DDP's own hooks, so that it sees what is sent.
-        watch_parameters(context.model, context.control, context.user_loop)
+        self._parameters = trainable(context.model)
+        self._is_elsewhere = device_of(self._parameters[0]).elsewhere
+        if not self._is_elsewhere:  # before DDP's own hooks, so that it sees what is sent
+            watch_parameters(context.model, context.control, context.user_loop)
         self._ddp = self.module = nn.parallel.DistributedDataParallel(
             context.model, process_group=context.data_group, **options
         )
@@ -111,6 +115,8 @@ class DdpExchange(AbstractRunning):
                 "model(...) rather than parts or methods of it, or use collective='ring'"
             )
         self._called = False
+        if self._is_elsewhere:
+            check_averaged(self._parameters, self._context)
         emulated_time.catch_up(of_libraries=True)
         self._begin_mono_s = now_s = emulated_time.monotonic()
         if backward_began_mono_s is not None:
@@ -167,7 +173,7 @@ class DdpExchange(AbstractRunning):
         for name, kept in self._remembered().items():
             kept.clear()
             if name in state:
-                kept[0] = state[name].clone()
+                kept[0] = state[name].to(self._parameters[0].device, copy=True)
 
     def _is_called(self, module: torch.nn.Module, inputs: object) -> None:
         self._called = self._called or torch.is_grad_enabled()
@@ -220,6 +226,12 @@ def register_hook(ddp: nn.parallel.DistributedDataParallel, codec: AbstractCodec
     options = bare(codec).options
     state: Any = None
     if isinstance(options, PowerSgdConfig):
+        if torch.cuda.is_available() and next(ddp.parameters()).device.type == "cpu":
+            raise ConfigError(
+                "torch's PowerSGD hook waits for the GPU wherever there is one, and fails with a model on the "
+                "processor; move the model there, start with CUDA_VISIBLE_DEVICES= in the environment, or use "
+                "'powersgd'"
+            )
         state = powerSGD_hook.PowerSGDState(
             process_group=group,
             matrix_approximation_rank=options.rank,

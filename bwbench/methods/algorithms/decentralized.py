@@ -17,12 +17,13 @@ from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import Communicator, ParameterBuffers, RunningLocally, threads_for
-from bwbench.methods.buffers import give_back, on_host
+from bwbench.methods.buffers import give_back, moved_to_host, on_host
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.gossip import Neighbours
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.deferred import torch
+from bwbench.methods.devices import device_of
 from bwbench.methods.memory import State
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
@@ -102,7 +103,8 @@ class RunningOnWeights(RunningLocally):
         self.bucket_bytes = [flat.nbytes for flat in self._weights.flat]
         self._rounds = context.rounds(len(self._codecs))
         self._collective = context.collective
-        self._communicator = Communicator(self._collective.meter, threads_for(self._collective, len(self._codecs)))
+        num_threads = threads_for(self._collective, len(self._codecs))
+        self._communicator = Communicator(self._collective.meter, num_threads, device_of(self._weights.flat[0]))
 
     def close(self) -> None:
         """End the communication threads."""
@@ -153,11 +155,10 @@ class RunningDecentralized(RunningOnWeights):
     def agreement_step(self, step: int) -> int | None:
         """A later step in which weights are exchanged: those of ``step`` itself may have left before the request.
 
-        Where the mean is not over all ranks a request needs more exchanges. N are enough among N ranks on a ring, where
-        it moves on by one rank, and for ``shift-one``, where half the ranks meet the other half within N/2.
+        Where the mean is not over all ranks a request needs more exchanges.
         """
-        exchanges = 1 if self._collective.exact else self._context.members.size
-        return (step // self._interval + exchanges) * self._interval
+        done = step // self._interval
+        return (done + self._collective.rounds_to_reach_all(done, self._context.members.size)) * self._interval
 
     def rehearse(self, plain_backward_s: float) -> None:
         """Exchange copies of the weights; the weights stay as they are."""
@@ -288,8 +289,8 @@ class RunningLowPrecisionDecentralized(RunningOnWeights):
         """Take back what ``state_dict`` gave."""
         super().load_state_dict(state)
         self._own = self._weights_copied()
-        self._left = [state[f"left.{number}"].clone() for number in range(len(self._own))]
-        self._right = [state[f"right.{number}"].clone() for number in range(len(self._own))]
+        self._left = [moved_to_host(state[f"left.{number}"]).clone() for number in range(len(self._own))]
+        self._right = [moved_to_host(state[f"right.{number}"]).clone() for number in range(len(self._own))]
 
     def _weights_copied(self) -> list[torch.Tensor]:
         return [on_host(flat).clone() for flat in self._weights.flat]
@@ -310,8 +311,7 @@ class RunningLowPrecisionDecentralized(RunningOnWeights):
             codec.decode_add(payload, own)
             for replica, side in replicas:
                 codec.decode_add(received[side], replica)
-            weights.copy_(own)
-            give_back(weights, self._weights.flat[bucket])
+            give_back(weights.copy_(own), self._weights.flat[bucket])
 
 
 def _difference_refusal(codec: AbstractCodec) -> str | None:

@@ -1,5 +1,7 @@
 """DiLoCo: local training with any optimizer, and a Nesterov step on what it has changed, every so many steps.
 
+MuLoCo: the same with Muon, and the defaults that go with it.
+
 Streaming DiLoCo: a fragment of the parameters at a time, on its way while the nodes go on computing.
 """
 
@@ -16,6 +18,7 @@ from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms.algorithm import Agreement
 from bwbench.methods.algorithms.periodic import AbstractPeriodic, BucketLayout, OuterStep, PeriodicConfig, SharedBucket
 from bwbench.methods.compression.codec import Shape
+from bwbench.methods.roles import Role
 
 
 class DilocoConfig(PeriodicConfig):
@@ -49,6 +52,31 @@ class Diloco(AbstractPeriodic):
     def outer_step(self) -> OuterStep:
         """Nesterov SGD."""
         return OuterStep(self.options.outer_lr, self.options.outer_momentum)
+
+
+class MulocoConfig(DilocoConfig):
+    """Options of ``muloco``: those of ``diloco``, with the defaults of its authors."""
+
+    period: int = Field(30, ge=1)
+    outer_momentum: float = Field(0.6, ge=0, lt=1)
+
+
+class Muloco(Diloco):
+    """DiLoCo with Muon inside (Thérien et al. 2025): steps of one size, whose mean loses less than that of AdamW's.
+
+    What it has of its own is the optimizer, and the outer momentum: a lower one is enough.
+    """
+
+    Config = MulocoConfig
+    optimizers = ("muon",)
+
+
+class Muloco1(Muloco):
+    """The same on one node alone, whose outer steps are a momentum over what it has changed in a round."""
+
+    needs_peers = False
+    sends = False
+    role: ClassVar[Role] = "reference"
 
 
 class StreamingDilocoConfig(DilocoConfig):

@@ -17,6 +17,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, bucket_payloads
 from bwbench.methods.algorithms.buckets import RunningLocally
+from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import MakeCodec, Shape
 from bwbench.methods.deferred import torch
@@ -116,7 +117,7 @@ class RunningHivemind(RunningLocally):
             peers = bytes(told.tolist()).rstrip(b"\0").decode().split("\n")
             self._table = hivemind.DHT(start=True, host_maddrs=listen, initial_peers=peers, startup_timeout=_START_S)
         self._averager = hivemind.averaging.DecentralizedAverager(
-            averaged_tensors=[parameter.detach().clone() for parameter in self._parameters],
+            averaged_tensors=[moved_to_host(parameter).clone() for parameter in self._parameters],
             dht=self._table,
             prefix=_RUN,
             target_group_size=group.size(),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -18,21 +19,30 @@ from bwbench.methods.algorithms.buckets import Communicator, ParameterBuffers, R
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import torch
+from bwbench.methods.devices import device_of
 from bwbench.methods.memory import State, below, part
 from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
 
 
-class PeriodicConfig(ComponentConfig):
+class RoundsConfig(ComponentConfig):
     """Options of all algorithms that agree every so many steps.
 
     Attributes:
         period: optimizer steps from one round to the next.
+    """
+
+    period: int = Field(16, ge=1)
+
+
+class PeriodicConfig(RoundsConfig):
+    """The same where rounds may be on their way while the nodes compute.
+
+    Attributes:
         overlap: steps that the nodes go on computing while a round is on its way; its result is applied after them,
             and whoever is early waits. 0 waits at once, ``period`` is the most.
     """
 
-    period: int = Field(16, ge=1)
     overlap: int | Literal["auto"] = 0
 
     @model_validator(mode="after")
@@ -48,14 +58,20 @@ class AbstractPeriodic(AbstractAlgorithm):
 
     What is averaged is the pseudo-gradient of each bucket, the last agreed values minus the local ones; every rank
     then takes the same outer step on the agreed values. Pseudo-gradients go through the codec, whose residuals belong
-    to buckets. The optimizer's own state (momentum, Adam's moments) stays local and is never reset.
+    to buckets. The optimizer's own state (momentum, Adam's moments) stays local and is never reset. A method that
+    averages something else has a ``bucket`` of its own.
 
     Rounds of a part begin after steps that depend on the step's number alone (``RoundSchedule``). A round that is on
     its way while the nodes compute changes nothing until it is applied.
     """
 
-    Config = PeriodicConfig
-    options: PeriodicConfig
+    Config: ClassVar[type[ComponentConfig]] = PeriodicConfig
+    options: RoundsConfig
+
+    @property
+    def overlap(self) -> int | Literal["auto"]:
+        """Steps that the nodes go on computing while a round is on its way; 0 where the options name none."""
+        return self.options.overlap if isinstance(self.options, PeriodicConfig) else 0
 
     def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
         """What is exchanged together, by default everything; each part has rounds of its own. Pure."""
@@ -65,9 +81,23 @@ class AbstractPeriodic(AbstractAlgorithm):
 
     def rounds(self, num_parts: int) -> RoundSchedule:
         """When rounds begin and end; the default spreads those of different parts evenly over the period. Pure."""
-        period, overlap = self.options.period, self.options.overlap
+        period, overlap = self.options.period, self.overlap
         offsets = tuple(index * period // num_parts for index in range(num_parts))
         return RoundSchedule(period, offsets, None if overlap == "auto" else overlap)
+
+    def message_shapes(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
+        """What is sent of a bucket that holds tensors of these shapes; the default is as much. Pure."""
+        return shapes
+
+    def bucket(self, number: int, values: torch.Tensor, shapes: Sequence[Shape], context: Context) -> AbstractBucket:
+        """What leaves of a bucket and what becomes of its mean; the default sends pseudo-gradients.
+
+        Args:
+            number: of the bucket.
+            values: this rank's parameters, a view into the memory that the model works with.
+            shapes: of the tensors that lie there behind one another.
+        """
+        return SharedBucket(number, values, context.codec_of(shapes, number), self.outer_step, self.apply)
 
     @property
     def outer_step(self) -> OuterStep:
@@ -76,7 +106,7 @@ class AbstractPeriodic(AbstractAlgorithm):
 
     def apply(self, bucket: SharedBucket) -> None:
         """Take over the agreed values; the default keeps what was learnt while they were on their way."""
-        if self.options.overlap == 0:
+        if self.overlap == 0:
             bucket.adopt()
         else:
             bucket.keep_progress()
@@ -85,9 +115,9 @@ class AbstractPeriodic(AbstractAlgorithm):
         self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of every bucket in ``period`` steps."""
-        payloads = payloads_of(self.layout(parameter_shapes).buckets, make_codec)
-        traffic = collective.traffic(num_nodes, payloads).scaled(1 / self.options.period)
-        return replace(traffic, in_background=self.options.overlap != 0)
+        sent = [self.message_shapes(shapes) for shapes in self.layout(parameter_shapes).buckets]
+        traffic = collective.traffic(num_nodes, payloads_of(sent, make_codec)).scaled(1 / self.options.period)
+        return replace(traffic, in_background=self.overlap != 0)
 
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """Local steps, and those that wait for a round."""
@@ -97,13 +127,13 @@ class AbstractPeriodic(AbstractAlgorithm):
 
     def depends_on_link(self) -> str | None:
         """Rounds that are applied as soon as the link has brought them."""
-        if self.options.overlap == "auto":
+        if self.overlap == "auto":
             return "with overlap: auto a round is applied as soon as the link has brought it; give a number of steps"
         return None
 
     def for_timing(self) -> ComponentConfig:
         """Rounds come more often, except where that would leave them less time to hide behind."""
-        period = self.options.period if self.options.overlap else min(self.options.period, TIMED_PERIOD)
+        period = self.options.period if self.overlap else min(self.options.period, TIMED_PERIOD)
         return self.options.model_copy(update={"period": period})
 
     def attach(self, context: Context) -> AbstractRunning:
@@ -131,23 +161,16 @@ class RunningPeriodic(RunningLocally):
     def __init__(self, context: Context, method: AbstractPeriodic) -> None:
         super().__init__(context)
         self._method = method
-        layout = method.layout([tuple(parameter.shape) for parameter in self._parameters])
-        (flat,) = ParameterBuffers(self._parameters, [layout.order]).flat
-        self._parts: list[list[SharedBucket]] = []
-        offset = number = 0
-        for part_shapes in layout.parts:
-            self._parts.append([])
-            for shapes in part_shapes:
-                values = flat[offset : offset + sum(math.prod(shape) for shape in shapes)]
-                codec = context.codec_of(shapes, number)
-                self._parts[-1].append(SharedBucket(number, values, codec, method.outer_step))
-                offset, number = offset + values.numel(), number + 1
+        self._layout = method.layout([tuple(parameter.shape) for parameter in self._parameters])
+        self._parts = self._lay_out()
         self.buckets = [bucket for buckets in self._parts for bucket in buckets]
-        self.bucket_bytes = [bucket.values.nbytes for bucket in self.buckets]
-        self._rounds = context.rounds(number)
+        self.bucket_bytes = [bucket.message.nbytes for bucket in self.buckets]
+        self._rounds = context.rounds(len(self.buckets))
         self._schedule = method.rounds(len(self._parts))
         self._under_way: list[_UnderWay | None] = [None] * len(self._parts)
-        self._communicator = Communicator(context.collective.meter, threads_for(context.collective, number))
+        num_threads = threads_for(context.collective, len(self.buckets))
+        device = device_of(self._parameters[0])
+        self._communicator = Communicator(context.collective.meter, num_threads, device)
 
     def after_update(self) -> ExchangeReport | None:
         """Apply the rounds that are due, begin those whose turn it is; without overlap wait for them at once."""
@@ -198,6 +221,19 @@ class RunningPeriodic(RunningLocally):
         """End the communication threads."""
         self._communicator.close()
 
+    def _lay_out(self) -> list[list[AbstractBucket]]:
+        """Put the parameters into flat memory; gives the buckets of each part, numbered throughout."""
+        (flat,) = ParameterBuffers(self._parameters, [self._layout.order]).flat
+        parts: list[list[AbstractBucket]] = []
+        offset = number = 0
+        for part_shapes in self._layout.parts:
+            parts.append([])
+            for shapes in part_shapes:
+                values = flat[offset : offset + sum(math.prod(shape) for shape in shapes)]
+                parts[-1].append(self._method.bucket(number, values, shapes, self._context))
+                offset, number = offset + values.numel(), number + 1
+        return parts
+
     def _due(self, under_way: _UnderWay) -> bool:
         early = self._schedule.overlap is None and self._communicator.done(under_way.jobs)
         return early or self._schedule.due(under_way.begun_step, self._num_steps)
@@ -209,8 +245,8 @@ class RunningPeriodic(RunningLocally):
             jobs.append(self._communicator.submit(partial(self._average, bucket)))
         self._under_way[index] = _UnderWay(self._num_steps, jobs)
 
-    def _average(self, bucket: SharedBucket) -> None:
-        self._context.collective.average(bucket.pseudo_gradient, bucket.codec, self._rounds[bucket.number])
+    def _average(self, bucket: AbstractBucket) -> None:
+        self._context.collective.average(bucket.message, bucket.codec, self._rounds[bucket.number])
 
     def _end_rounds(self, ends: Callable[[_UnderWay], bool]) -> Iterator[ExchangeReport]:
         """Wait for the rounds that ``ends`` chooses, apply them, and give what waiting for each cost."""
@@ -220,44 +256,84 @@ class RunningPeriodic(RunningLocally):
             yield self._communicator.wait(under_way.jobs)
             for bucket in self._parts[index]:
                 bucket.arrive()
-                self._method.apply(bucket)
             self._under_way[index] = None
 
 
-class SharedBucket:
-    """Local values, agreed values and pseudo-gradient of one bucket, fp32 vectors of the same length.
+class AbstractBucket(abc.ABC):
+    """What is exchanged together on one rank: the message that leaves, and what becomes of its mean.
 
-    The order is ``leave`` and, once ``pseudo_gradient`` has become its mean over the ranks, ``arrive`` and one of
-    ``adopt``, ``keep_progress`` and ``mix``.
+    The order is ``leave`` and, once ``message`` has become its mean over the ranks, ``arrive``.
 
     Attributes:
         number: of the bucket, which marks its messages.
-        values: this rank's parameters, a view into the memory that the model works with.
-        codec: encodes the pseudo-gradient; its residual belongs to this bucket.
-        agreed: the last values that all ranks agreed on, the same bits everywhere.
-        pseudo_gradient: ``agreed`` minus ``values``; becomes the mean over all ranks while it is exchanged.
+        codec: encodes the message; its residual belongs to this bucket.
+        message: fp32 vector where the model lies.
     """
 
-    def __init__(self, number: int, values: torch.Tensor, codec: AbstractCodec, outer: OuterStep) -> None:
-        self.number, self.values, self.codec = number, values, codec
+    def __init__(self, number: int, codec: AbstractCodec, message: torch.Tensor) -> None:
+        self.number, self.codec, self.message = number, codec, message
+
+    @abc.abstractmethod
+    def leave(self) -> None:
+        """Fill the message."""
+
+    @abc.abstractmethod
+    def arrive(self) -> None:
+        """Take over its mean."""
+
+    def settle(self) -> None:  # noqa: B027 (not all remember what was agreed on)
+        """The local values are those that all ranks agree on."""
+
+    def reset(self) -> None:
+        """Settle on the local values and forget everything else."""
+        self.settle()
+        self.codec.load_state_dict({})
+
+    def state_dict(self) -> State:
+        """What the codec remembers, and whatever else the next rounds need."""
+        return below("codec.", self.codec.state_dict())
+
+    def load_state_dict(self, state: State) -> None:
+        """Take back what ``state_dict`` gave."""
+        self.codec.load_state_dict(part(state, "codec."))
+
+
+class SharedBucket(AbstractBucket):
+    """Local values, agreed values and pseudo-gradient of one bucket, fp32 vectors of the same length.
+
+    Attributes:
+        values: this rank's parameters, a view into the memory that the model works with.
+        agreed: the last values that all ranks agreed on, the same bits everywhere.
+        message: the pseudo-gradient, ``agreed`` minus ``values``; its mean once it has arrived.
+
+    Args:
+        take_over: what follows the outer step: one of ``adopt``, ``keep_progress`` and ``mix``.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        values: torch.Tensor,
+        codec: AbstractCodec,
+        outer: OuterStep,
+        take_over: Callable[[SharedBucket], None],
+    ) -> None:
+        super().__init__(number, codec, torch.zeros_like(values))
+        self.values = values
         self.agreed = values.clone()
-        self.pseudo_gradient = torch.zeros_like(values)
-        self._outer = outer
-        self._left_with = torch.zeros_like(values)
+        self._outer, self._take_over = outer, take_over
+        self._left = torch.zeros_like(values)  # what this node had when the message left
         self._velocity = torch.zeros_like(values) if outer.momentum else None
 
     def leave(self) -> None:
         """Take the pseudo-gradient."""
-        torch.sub(self.agreed, self.values, out=self.pseudo_gradient)
-        self._left_with.copy_(self.values)
+        torch.sub(self.agreed, self.values, out=self.message)
+        self._left.copy_(self.values)
 
     def arrive(self) -> None:
-        """Take the outer step with the mean pseudo-gradient."""
-        step = self.pseudo_gradient
-        if self._velocity is not None:
-            self._velocity.mul_(self._outer.momentum).add_(step)
-            step.add_(self._velocity, alpha=self._outer.momentum)
-        self.agreed.sub_(step, alpha=self._outer.lr)
+        """Take the outer step with the mean pseudo-gradient, and go on from there."""
+        self._step()
+        self._take_over(self)
 
     def adopt(self) -> None:
         """Go on from the agreed values."""
@@ -265,7 +341,7 @@ class SharedBucket:
 
     def keep_progress(self) -> None:
         """Go on from the agreed values plus what this rank has learnt since ``leave``."""
-        self.values.sub_(self._left_with).add_(self.agreed)
+        self.values.sub_(self._left).add_(self.agreed)
 
     def mix(self, local_share: float) -> None:
         """Go on from a weighted mean of the local and the agreed values."""
@@ -277,24 +353,31 @@ class SharedBucket:
 
     def reset(self) -> None:
         """Settle on the local values and forget everything else."""
-        self.settle()
+        super().reset()
         if self._velocity is not None:
             self._velocity.zero_()
-        self.codec.load_state_dict({})
 
     def state_dict(self) -> State:
         """Agreed values, outer momentum, and what the codec remembers."""
         state = {"agreed": self.agreed.clone()}
         if self._velocity is not None:
             state["velocity"] = self._velocity.clone()
-        return state | below("codec.", self.codec.state_dict())
+        return state | super().state_dict()
 
     def load_state_dict(self, state: State) -> None:
         """Take back what ``state_dict`` gave."""
         self.agreed.copy_(state["agreed"])
         if self._velocity is not None:
             self._velocity.copy_(state["velocity"])
-        self.codec.load_state_dict(part(state, "codec."))
+        super().load_state_dict(state)
+
+    def _step(self) -> None:
+        """Move the agreed values along the message, which is used up."""
+        step = self.message
+        if self._velocity is not None:
+            self._velocity.mul_(self._outer.momentum).add_(step)
+            step.add_(self._velocity, alpha=self._outer.momentum)
+        self.agreed.sub_(step, alpha=self._outer.lr)
 
 
 @dataclass(frozen=True)

@@ -154,16 +154,20 @@ class RunningQAdam(BucketExchange):
     def _late(self) -> bool:
         return self._context.user_loop is not None and self._frozen_steps is not None
 
+    @property
+    def _sends_gradients(self) -> bool:
+        """While warming up."""
+        return self._frozen_steps is None
+
     def _look_at(self, bucket: int) -> None:
         if not self._late:  # what is not finite in the update is what the user steps with
             super()._look_at(bucket)
 
     def _average(self, bucket: int) -> None:
         collective = self._context.collective
-        if self._context.user_loop is None:
-            check_gradients(self._context, self.buffers, [bucket])
+        host = self._looked_at(bucket)
         if self._frozen_steps is None:
-            collective.average(self.buffers.flat[bucket], self._plain, self._rounds[bucket])
+            collective.average(self.buffers.flat[bucket], self._plain, self._rounds[bucket], host)
             return
         momentum, deviation = self._adam.momentum[bucket], self._adam.deviation[bucket]
         with collective.meter.codec():  # no waiting, and no longer the optimizer's

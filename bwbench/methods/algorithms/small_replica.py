@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
 from bwbench.methods.deferred import dist, nn, torch
 
+_BUILDING = threading.Lock()  # a cache alone lets all threads that come first build at once
 SHAPES = [(30, 6), (30,), (20, 30), (20,), (2, 20), (2,)]  # of the parameters
 
 
@@ -27,7 +29,8 @@ def _initial() -> nn.Module:
 
 def replica() -> nn.Module:
     """The same on every rank; threads share torch's random state, so that seeding in each would race."""
-    return copy.deepcopy(_initial())
+    with _BUILDING:
+        return copy.deepcopy(_initial())
 
 
 def vector(model: nn.Module) -> torch.Tensor:

@@ -97,6 +97,17 @@ class AbstractCollective(abc.ABC):
     def reset(self) -> None:  # noqa: B027 (most remember nothing)
         """Forget what was learnt while warming up."""
 
+    def rounds_to_reach_all(self, first_round: int, num_members: int) -> int:
+        """Rounds after which every member has heard of all others, if through others; pure.
+
+        By default one where the average is exact, else as many as there are members: on a ring news move on by one
+        member in each.
+
+        Args:
+            first_round: number of the first of these rounds, from 0.
+        """
+        return 1 if self.exact else num_members
+
     def state_dict(self) -> State:
         """What is remembered from one round to the next; on every rank its own."""
         return {}
@@ -142,7 +153,9 @@ class AbstractCollective(abc.ABC):
         """How many connections a rank sends on at the same time; 0 leaves them as fast as TCP makes them."""
         return 0
 
-    def average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+    def average(
+        self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round, host: torch.Tensor | None = None
+    ) -> None:
         """Replace ``bucket`` by its mean over the members, the same bits on every one (but see ``exact``).
 
         Args:
@@ -150,13 +163,14 @@ class AbstractCollective(abc.ABC):
                 worked on directly, anything else through a copy.
             codec: this rank's codec of this bucket. With one member nothing is sent, so nothing is encoded.
             round_: who takes part, and the tag of this bucket's messages.
+            host: what ``on_host`` would give, where somebody has fetched it already; it is worked on.
 
         Raises:
             RuntimeError: a peer is gone, or has sent nothing for the group's timeout.
         """
         if round_.size == 1 or bucket.numel() == 0:
             return
-        flat = on_host(bucket)
+        flat = on_host(bucket) if host is None else host
         if codec.linear:
             self._average_linear(flat, codec, round_)
         else:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
 
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.collective import AbstractCollective
@@ -12,14 +15,27 @@ from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
 
 
+class GossipPairConfig(ComponentConfig):
+    """Options of ``gossip-pair``.
+
+    Attributes:
+        pairs: ``shift-one``, Bagua's rule (Gan et al. 2021), in which the first half of the ranks meets the second, in
+            turn; or ``random``, drawn anew for each round, the same on all ranks.
+    """
+
+    pairs: Literal["shift-one", "random"] = "shift-one"
+
+
 class GossipPair(AbstractCollective):
     """x = (x_i + x_j) / 2 with one peer a round: one payload each way, however many nodes there are.
 
-    The peers follow Bagua's rule ``shift-one`` (Gan et al. 2021), see ``peer_of``. Each bucket has a round counter of
-    its own, which ``reset`` rewinds. Both contributions take the same way through the codec, so that a pair ends with
-    the same bits; the mean over all ranks stays what it was, but for what the codec loses.
+    Each bucket has a round counter of its own, which ``reset`` rewinds; in rounds of the same number a rank has the
+    same peer. Both contributions take the same way through the codec, so that a pair ends with the same bits; the mean
+    over all ranks stays what it was, but for what the codec loses.
     """
 
+    Config = GossipPairConfig
+    options: GossipPairConfig
     exact = False
     virtual = True
     topology = "gossip"
@@ -53,6 +69,12 @@ class GossipPair(AbstractCollective):
         """Begin again with round 0."""
         self._rounds = {}
 
+    def rounds_to_reach_all(self, first_round: int, num_members: int) -> int:
+        """Of random pairs as many as their drawing takes; N for ``shift-one``, where half of them are enough."""
+        if self.options.pairs != "random":
+            return super().rounds_to_reach_all(first_round, num_members)
+        return _random_rounds_to_reach_all(first_round, num_members)
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """``round.<bucket>``: the round that comes next."""
         return {f"round.{tag}": torch.tensor(number) for tag, number in self._rounds.items()}
@@ -67,7 +89,8 @@ class GossipPair(AbstractCollective):
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         number = self._rounds.get(round_.tag, 0)
         self._rounds[round_.tag] = number + 1
-        peer = peer_of(round_.place, number, round_.size)
+        random = self.options.pairs == "random"
+        peer = random_peers(number, round_.size)[round_.place] if random else peer_of(round_.place, number, round_.size)
         spans = cut(0, bucket.numel(), codec) if codec.sums_on_ring else [(0, bucket.numel())]
         incoming = self.transport.receive_all(spans, codec, peer, round_)
         own, sends, means = [], [], []
@@ -100,6 +123,31 @@ def peer_of(rank: int, round_number: int, num_nodes: int) -> int:
     if rank < half:
         return (round_number + rank) % half + half
     return (rank - half - round_number) % half
+
+
+@lru_cache(maxsize=256)
+def random_peers(round_number: int, num_nodes: int) -> tuple[int, ...]:
+    """The peer of each rank: all ranks in an order that is drawn for the round, then two by two.
+
+    The order is that of hashes, which nobody has to tell anybody.
+
+    Args:
+        num_nodes: even.
+    """
+    order = sorted(range(num_nodes), key=lambda rank: hashlib.blake2b(f"{round_number} {rank}".encode()).digest())
+    peers = {rank: order[place ^ 1] for place, rank in enumerate(order)}
+    return tuple(peers[rank] for rank in range(num_nodes))
+
+
+@lru_cache(maxsize=256)  # asked in every step
+def _random_rounds_to_reach_all(first_round: int, num_nodes: int) -> int:
+    """Until every rank has heard of every other one, where each tells its peer all that it has heard."""
+    heard = [frozenset((rank,)) for rank in range(num_nodes)]
+    rounds = 0
+    while any(len(ranks) < num_nodes for ranks in heard):
+        heard = [heard[rank] | heard[peer] for rank, peer in enumerate(random_peers(first_round + rounds, num_nodes))]
+        rounds += 1
+    return max(1, rounds)
 
 
 class Neighbours(AbstractCollective):

@@ -78,16 +78,16 @@ class RandomK(AbstractLinearCodec):
         """The mean at the chosen places, zeros elsewhere; and this rank's values there."""
         where = self._places(x.numel(), self._step)
         self._step += 1
-        message = _chosen(x, where)
-        sent = _dense(message, where, x.numel())
+        message = chosen_at(x, where)
+        sent = dense_at(message, where, x.numel())
         average_message(message)
-        return _dense(message, where, x.numel(), self._scale(x.numel())), sent
+        return dense_at(message, where, x.numel(), self._scale(x.numel())), sent
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """The number of the step, 8 bytes, and the values at its places."""
         payloads = [torch.tensor([self._step]).view(torch.uint8)]
         x = as_flat_fp32(x)
-        self._alone(payloads)(_chosen(x, self._places(x.numel(), self._step)))
+        self._alone(payloads)(chosen_at(x, self._places(x.numel(), self._step)))
         self._step += 1
         return torch.cat(payloads)
 
@@ -95,7 +95,7 @@ class RandomK(AbstractLinearCodec):
         """The values at the places of the step that the payload names."""
         step = int(payload[:_STEP_BYTES].view(torch.int64)[0])
         (values,) = self._messages(payload[_STEP_BYTES:], num_elements)
-        return _dense(values, self._places(num_elements, step), num_elements, self._scale(num_elements))
+        return dense_at(values, self._places(num_elements, step), num_elements, self._scale(num_elements))
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The number of the next step."""
@@ -128,13 +128,15 @@ def places(bucket: int, step: int, num_elements: int, count: int) -> np.ndarray:
     return (steps % np.uint64(num_elements)).astype(np.int64)
 
 
-def _chosen(x: torch.Tensor, where: np.ndarray) -> torch.Tensor:
+def chosen_at(x: torch.Tensor, where: np.ndarray) -> torch.Tensor:
+    """The entries at these places, in their order; NaN throughout where ``x`` holds anything that is not finite."""
     chosen = x.index_select(0, tensor_of(where))
     # A sum costs less than looking at each entry, and one that is finite has finite summands only.
     return chosen if bool(x.sum().isfinite()) or bool(x.isfinite().all()) else chosen.fill_(math.nan)
 
 
-def _dense(values: torch.Tensor, where: np.ndarray, num_elements: int, scale: float = 1.0) -> torch.Tensor:
+def dense_at(values: torch.Tensor, where: np.ndarray, num_elements: int, scale: float = 1.0) -> torch.Tensor:
+    """Values times ``scale`` at their places, zeros elsewhere; NaN throughout where one of them is NaN."""
     if bool(values.isnan().any()):
         return torch.full((num_elements,), math.nan)
     dense = np.zeros(num_elements, np.float32)  # not torch.zeros: pages that stay zero are never touched

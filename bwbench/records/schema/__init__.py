@@ -26,6 +26,7 @@ from bwbench.records.schema.documents import TrialSummary as TrialSummary
 from bwbench.records.schema.events import Carried as Carried
 from bwbench.records.schema.events import CheckpointHead as CheckpointHead
 from bwbench.records.schema.events import CheckpointPlace as CheckpointPlace
+from bwbench.records.schema.events import Chosen as Chosen
 from bwbench.records.schema.events import End as End
 from bwbench.records.schema.events import Ending as Ending
 from bwbench.records.schema.events import Evaluation as Evaluation

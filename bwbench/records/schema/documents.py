@@ -62,7 +62,7 @@ class CellRecord(Versioned):
         """What analyses read of a configuration has the form that they rely on; raises ValueError."""
         if has_more_values(config, MOST_VALUES):
             raise ValueError(f"more than {MOST_VALUES} values, which no experiment asks for")
-        for name in ("link", "limit", "compute", "evaluate", "target", "optimizer"):
+        for name in ("link", "limit", "compute", "evaluate", "target", "optimizer", "weight_average"):
             if not isinstance(config.get(name) or {}, dict):
                 raise ValueError(f"{name} is no mapping")
         for name, least in _NUMBERS.items():
@@ -173,6 +173,8 @@ class TrialSummary(Record):
         samples_to_target: samples over all nodes until then; likewise payload_bytes_to_target, summed over the ranks.
         wire_bytes_to_target: wire bytes of the whole run, scaled by the payload's share until then.
         final_metric: of the last validation evaluation; test_metric: on the test split, where training ended.
+        weights: whose metrics these are where weights are averaged, ``averaged`` or ``trained``; else None.
+        beside_metric: of the last validation evaluation, the metric of the others of the two.
         steps: optimizer steps; samples: over all nodes; training_clock_s, evaluation_s: largest over the ranks.
         payload_bytes: sent by all ranks together; wire_bytes: counted where shaping happens, with all headers, without
             acknowledgements.
@@ -190,6 +192,8 @@ class TrialSummary(Record):
     wire_bytes_to_target: Whole | None = None
     final_metric: Number | None = None
     test_metric: Number | None = None
+    weights: Text | None = None
+    beside_metric: Number | None = None
     steps: Whole | None = None
     samples: Whole | None = None
     training_clock_s: Number | None = None
@@ -229,7 +233,10 @@ class Status(TrialSummary, _Ended):
 
 def _outcomes() -> tuple[str, ...]:
     """What tables say of how a cell came out: the summary without what is there to judge the trial by."""
-    about_the_trial = ("metric", "ledger_error", "compute_median_s", "step_median_s", "arrivals")
+    about_the_trial = (
+        *("metric", "weights", "beside_metric"),
+        *("ledger_error", "compute_median_s", "step_median_s", "arrivals"),
+    )
     names = [name for name in TrialSummary.model_fields if name not in about_the_trial]
     behind = names.index("evaluation_s") + 1
     return (*names[:behind], "wall_s", "overhead_s", *names[behind:])
@@ -365,6 +372,7 @@ class LedgerSummary(Record):
 
 
 ON_TEST = "test_"  # before the name of a metric, in JSON
+BESIDE = "beside_"  # likewise, of the weights that do not count where weights are averaged
 
 
 class CurvePoint(Record):
@@ -375,6 +383,8 @@ class CurvePoint(Record):
         metrics: mean over the ranks by name; in JSON each is a field of its own, behind ``step``.
         test: the same on the test split, in JSON as ``test_accuracy``; None where it was not looked at there, empty
             where it never was.
+        beside: validation metrics of the weights that do not count where weights are averaged, in JSON as
+            ``beside_accuracy``; elsewhere empty.
         clock_s: training clock, largest over the ranks.
         target_met: whether the metrics meet the target; of several all of them.
         payload_bytes: that all ranks sent until then.
@@ -383,6 +393,7 @@ class CurvePoint(Record):
     step: Whole
     metrics: dict[Text, Number | None] = {}
     test: dict[Text, Number | None] = {}
+    beside: dict[Text, Number | None] = {}
     samples: Whole
     clock_s: Number
     target_met: Flag = False
@@ -394,17 +405,21 @@ class CurvePoint(Record):
         if not isinstance(content, dict) or "metrics" in content:
             return content
         own = {key: value for key, value in content.items() if key not in cls.model_fields}
-        test = {key.removeprefix(ON_TEST): value for key, value in own.items() if key.startswith(ON_TEST)}
-        return {**content, "metrics": {k: v for k, v in own.items() if not k.startswith(ON_TEST)}, "test": test}
+        apart = {
+            name: {key.removeprefix(prefix): value for key, value in own.items() if key.startswith(prefix)}
+            for name, prefix in (("test", ON_TEST), ("beside", BESIDE))
+        }
+        return {**content, **apart, "metrics": {k: v for k, v in own.items() if not k.startswith((ON_TEST, BESIDE))}}
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> Any:
         """A field each metric."""
         content: JsonObject = write(self)
-        for name in ("metrics", "test"):
+        for name in ("metrics", "test", "beside"):
             content.pop(name, None)
         test = {f"{ON_TEST}{name}": value for name, value in self.test.items()}
-        return {"step": content.pop("step"), **self.metrics, **test, **content}
+        beside = {f"{BESIDE}{name}": value for name, value in self.beside.items()}
+        return {"step": content.pop("step"), **self.metrics, **test, **beside, **content}
 
 
 class Digest(Record):

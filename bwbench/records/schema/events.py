@@ -35,6 +35,8 @@ class Start(_Event):
         threads: of the worker; tcp: TCP's settings in its namespace.
         overlap_estimated: computing and waiting are told apart by an estimate (torch's own DDP).
         plain_backward_s: backward pass without communication, which that estimate rests on.
+        device: name of the GPU that this rank computes on; None for the processor.
+        backend: there, of torch's own exchange: ``gloo`` or ``nccl``; None for our collectives, which use gloo.
     """
 
     event: Literal["start"] = "start"
@@ -56,6 +58,8 @@ class Start(_Event):
     overlap_estimated: Flag = False
     plain_backward_s: Number | None = None
     dilation: Number | None = None
+    device: Text | None = None
+    backend: Text | None = None
     tcp: dict[Text, Text] = {}
 
 
@@ -102,6 +106,26 @@ class LedgerParts(Record):
     other_s: Number = 0.0
 
 
+class Chosen(Record):
+    """What a method that adapts to its link has chosen in a step, the same on all ranks, and why.
+
+    Attributes:
+        ratio: share of the entries that are sent; staleness: steps from computing a gradient to stepping with it.
+        rate_bps, latency_s, compute_s: measured in the window before, of the slowest rank: how fast exchanges went in
+            payload that a rank sends, what one of next to nothing takes, and computing of a step.
+        step_s: what a step is predicted to take.
+        why: the same in words.
+    """
+
+    ratio: Number
+    staleness: Whole
+    rate_bps: Number
+    latency_s: Number
+    compute_s: Number
+    step_s: Number
+    why: Text
+
+
 class Step(_Event):
     """One optimizer step.
 
@@ -112,6 +136,7 @@ class Step(_Event):
         loss: training loss of the rank's batch; lr: learning rate.
         payload_bytes: sent by this rank in this step.
         duration_s: of the step.
+        chosen: in steps in which something was; absent in all others.
     """
 
     event: Literal["step"] = "step"
@@ -125,6 +150,7 @@ class Step(_Event):
     payload_bytes: Whole | None = None
     duration_s: Number
     ledger: LedgerParts | None = None
+    chosen: Chosen | None = None
 
 
 class Evaluation(_Event):
@@ -134,6 +160,8 @@ class Evaluation(_Event):
         samples: trained on by then, over all nodes; clock_s: training clock, which stands meanwhile.
         local: metrics of this rank's replica on its share of the split.
         mean: metrics over all samples: what counts. A metric that is not finite is None.
+        weights: whose they are where weights are averaged, ``averaged`` or ``trained``; absent elsewhere.
+        beside: metrics over all samples of the others of the two.
         target_met: whether they meet the cell's target; of several all of them.
         duration_s: what it took, off the clock.
         waited_s: on the clock, from the end of the last step until all ranks were there; absent in the first one.
@@ -146,6 +174,8 @@ class Evaluation(_Event):
     clock_s: Number
     local: dict[Text, Number | None] = {}
     mean: dict[Text, Number | None]
+    weights: Text | None = None
+    beside: dict[Text, Number | None] = {}
     target_met: Flag | None = None
     duration_s: Number | None = None
     waited_s: Number | None = None

@@ -200,7 +200,10 @@ def _in_words(ways: Sequence[Way]) -> str:
 
 
 def _that_follow(folders: Sequence[CellFolder]) -> list[str]:
-    """Further settings that no value of is common to all arms, such as a learning rate that was tuned for each."""
+    """Further settings that no value of is common to all arms, such as a learning rate that was tuned for each.
+
+    Where arms have components of several names, their own options follow from these, and are not told.
+    """
     by_arm: dict[str, dict[str, set[str]]] = {}
     for folder in folders:
         of_arm = by_arm.setdefault(str(folder.cell.arm), {})
@@ -209,11 +212,14 @@ def _that_follow(folders: Sequence[CellFolder]) -> list[str]:
                 of_arm.setdefault(name, set()).add(str(value))
     names = sorted({name for of_arm in by_arm.values() for name in of_arm})
     values = {name: [of_arm.get(name, {"None"}) for of_arm in by_arm.values()] for name in names}
-    return [
-        name.removesuffix(".name").replace(".", " ").replace("_", " ")
-        for name, sets in values.items()
-        if len(sets) > 1 and not set.intersection(*sets)
-    ]
+    unlike = [name for name, sets in values.items() if len(sets) > 1 and not set.intersection(*sets)]
+    told = [name for name in unlike if all(name in of_arm for of_arm in by_arm.values()) or _parent(name) not in unlike]
+    return [name.removesuffix(".name").replace(".", " ").replace("_", " ") for name in told]
+
+
+def _parent(option: str) -> str:
+    """``optimizer.name`` of ``optimizer.betas``."""
+    return f"{option.rpartition('.')[0]}.name"
 
 
 def _joined(words: Sequence[str], last: str = "and") -> str:

@@ -35,7 +35,8 @@ _NEVER_NEGATIVE = (
 )
 _FROM_EVENTS = (  # what has meant the same ever since there are records
     *("time_to_target_s", "censored_at_s", "samples_to_target", "payload_bytes_to_target", "final_metric"),
-    *("test_metric", "steps", "samples", "training_clock_s", "evaluation_s", "payload_bytes", "replicas_identical"),
+    *("test_metric", "beside_metric", "steps", "samples", "training_clock_s", "evaluation_s", "payload_bytes"),
+    "replicas_identical",
 )
 
 _SINCE_CHECKSUMS = ("wire_bytes_to_target", "compute_median_s", "step_median_s")  # the same since there are these

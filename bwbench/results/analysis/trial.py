@@ -300,7 +300,7 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         if wire_bytes is not None:  # of an arm that sends nothing, what the wire saw (keep-alives) is all there is
             wire_to_target = round(wire_bytes * min(1.0, payload_to_target / payload)) if payload else wire_bytes
     at_target = any(end is not None and end.reason == "target" for end in ends)
-    return TrialSummary(
+    summary = TrialSummary(
         metric=metric,
         time_to_target_s=arrival.clock_s if arrival else None,
         censored_at_s=clock_s if target and finished and arrival is None else None,
@@ -321,6 +321,11 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         step_median_s=_median([step.duration_s for step in steps]),
         arrivals=arrivals_on(curve, config, went_on=finished and not at_target),
     )
+    last = _last_of(events, "validation")
+    if last is None or last.weights is None:
+        return summary
+    beside = last.beside.get(metric) if metric is not None else None
+    return summary.model_copy(update={"weights": last.weights, "beside_metric": beside})
 
 
 def evaluations(events: Sequence[Event], split: str) -> list[Evaluation]:
@@ -350,6 +355,7 @@ def curve_of(events: EventsByRank) -> list[CurvePoint]:
             step=step,
             metrics=same[0].mean,
             test={name: tested.get(step, {}).get(name) for name in names},
+            **({"beside": same[0].beside} if same[0].beside else {}),
             samples=max(0, *(one.samples for one in same)),
             clock_s=max(0.0, *(one.clock_s for one in same)),
             target_met=any(one.target_met for one in same),
@@ -375,11 +381,14 @@ def _totals_of(events: Sequence[Event]) -> tuple[float, float, int]:
     return clock_s, evaluation_s, sent
 
 
-def _metric_of_last(events: EventsByRank, split: str, metric: str | None) -> float | None:
+def _last_of(events: EventsByRank, split: str) -> Evaluation | None:
     last = [found[-1] for rank_events in events.values() if (found := evaluations(rank_events, split))]
-    if metric is None or not last:
-        return None
-    return max(last, key=lambda one: one.step).mean.get(metric)
+    return max(last, key=lambda one: one.step, default=None)
+
+
+def _metric_of_last(events: EventsByRank, split: str, metric: str | None) -> float | None:
+    last = _last_of(events, split)
+    return last.mean.get(metric) if last is not None and metric is not None else None
 
 
 def _test_at_end(events: EventsByRank, metric: str | None) -> float | None:

@@ -47,6 +47,7 @@ class ArmStyle:
 
 
 _ROLES = {REFERENCE: ArmStyle("#000000", "s", _SOLID), HEADROOM: ArmStyle("#8c8c8c", "o", _DASHED)}
+_REFERENCES = {"muloco-1": ArmStyle("#cc6677", "s", _DOTTED)}  # beside the usual one
 _ARMS = {
     "ddp": ArmStyle("#0072b2", "o", _SOLID),
     "ring": ArmStyle("#d55e00", "^", _LONG),
@@ -62,6 +63,7 @@ _ARMS = {
     "async": ArmStyle("#999933", "p", _DOTTED),
     "local-sgd": ArmStyle("#44aa99", ">", _SOLID),
     "diloco": ArmStyle("#117733", "d", _LONG),
+    "muloco": ArmStyle("#cc6677", "D", _DASHED),
     "top-k": ArmStyle("#6b4c2a", "8", _DASH_DOT),
     "powersgd": ArmStyle("#ee3377", "p", _LONG),
 }
@@ -88,8 +90,9 @@ _BESIDE: ContextVar[Mapping[str, ArmStyle] | None] = ContextVar("_BESIDE", defau
 def arm_style(arm: str, role: str) -> ArmStyle:
     """How ``arm`` is drawn, alike in every figure of every experiment. Names not listed get a style by checksum.
 
-    References and headrooms are drawn by their role, whatever their name. Inside ``told_apart`` an arm whose colour and
-    marker another one beside it has gets others.
+    References and headrooms are drawn by their role, whatever their name; those of which there are several, because
+    they come with several optimizers, by their name. Inside ``told_apart`` an arm whose colour and marker another one
+    beside it has gets others.
     """
     return (_BESIDE.get() or {}).get(arm) or _own_style(arm, role)
 
@@ -107,7 +110,7 @@ def told_apart(roles: Mapping[str, str]) -> Iterator[None]:
 def _styles_of(roles: Mapping[str, str]) -> dict[str, ArmStyle]:
     """Arms that are listed, or drawn by their role, keep their look; of others the first by name, and whoever comes
     later takes the next marker, else the next colour as well."""
-    kept = [arm for arm, role in roles.items() if role in _ROLES or arm in _ARMS]
+    kept = [arm for arm, role in roles.items() if _drawn_by_role(arm, role) or arm in _ARMS]
     styles = {arm: _own_style(arm, roles[arm]) for arm in kept}
     taken = {(style.color, style.marker) for style in styles.values()}
     for arm in sorted(roles.keys() - set(kept)):
@@ -125,9 +128,13 @@ def _from(values: tuple[str, ...], first: str) -> tuple[str, ...]:
     return values[start:] + values[:start]
 
 
+def _drawn_by_role(arm: str, role: str) -> bool:
+    return role in _ROLES and "(" not in arm
+
+
 def _own_style(arm: str, role: str) -> ArmStyle:
-    if (by_role := _ROLES.get(role)) is not None:
-        return by_role
+    if _drawn_by_role(arm, role):
+        return _REFERENCES.get(arm, _ROLES[role])
     if arm in _ARMS:
         return _ARMS[arm]
     number = zlib.crc32(arm.encode())

@@ -30,9 +30,9 @@ from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.files import full_disk_said
 from bwbench.records.schema import JsonObject
 from bwbench.running.cluster.remote_machine import MachineAnswer, Work, carry_out, representatives
+from bwbench.running.executor import Lost, Machine, Report
 from bwbench.running.run_cell import CellObserver
 from bwbench.running.sweep import SweepPlan
-from bwbench.running.sweep.scheduler import Lost, Machine, Report
 
 CONNECT_LIMIT_S = 45.0  # from the start of Python to an answer of a cluster that is busy
 LOOK_AT_NODES_S = 1.0

@@ -30,8 +30,9 @@ from bwbench.network.link.trace_file import freeze_link
 from bwbench.records import CellFolder
 from bwbench.records.schema import Event, JsonObject
 from bwbench.running.composed import run_item
+from bwbench.running.executor import Finished, Machine, TakenElsewhere, Unfit
 from bwbench.running.machine_turn import SHARE
-from bwbench.running.sweep.scheduler import Finished, Machine, TakenElsewhere, Unfit, pack
+from bwbench.running.sweep.scheduler import pack
 from bwbench.training.datasets.dataset import data_folder
 
 LOOK_FOR_PARENT_S = 0.5

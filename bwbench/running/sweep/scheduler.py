@@ -18,7 +18,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from bwbench.base.errors import CellTakenError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
@@ -29,6 +28,7 @@ from bwbench.records.checksums import with_checksums
 from bwbench.records.files import full_disk_said
 from bwbench.records.lock import claim_of, claimed
 from bwbench.records.schema import Event, Status
+from bwbench.running.executor import Executor, Finished, Lost, Machine, Report, TakenElsewhere, Unfit
 from bwbench.running.run_cell import CellObserver, keep_planned, wall_limit_s
 from bwbench.running.sweep.account import Account
 
@@ -36,27 +36,6 @@ POLL_S = 0.5  # also how often to look whether another process still holds a cel
 MOST_LOSSES = 3  # a cell that takes its machine along would take them all
 NO_MACHINE_LIMIT_S = 120.0  # a machine that restarts, or a second one that is being started
 COMPRESSION = 1  # records are text that shrinks eightfold at the lowest level; the machine has other work to do
-
-
-@dataclass(frozen=True)
-class Machine:
-    """One node of a cluster, or this machine.
-
-    Attributes:
-        node: its id in the cluster.
-        host: the same for all nodes on one physical machine.
-        name: for messages; empty where there is but one.
-        cpus: that may be used there.
-        shared: whether it sees the results folder.
-        problem: why it cannot be used; None where it can.
-    """
-
-    node: str
-    host: str
-    name: str
-    cpus: float
-    shared: bool
-    problem: str | None = None
 
 
 def free_machines(machines: Iterable[Machine], busy: Iterable[Machine], cells_per_machine: int) -> list[Machine]:
@@ -68,81 +47,6 @@ def free_machines(machines: Iterable[Machine], busy: Iterable[Machine], cells_pe
     on_host, on_node = Counter(m.host for m in busy), Counter(m.node for m in busy)
     free = [m for m in machines if m.problem is None and on_host[m.host] < cells_per_machine]
     return sorted(free, key=lambda m: (on_host[m.host], on_node[m.node]))
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A cell has ended, whichever way.
-
-    Attributes:
-        status: content of its status.json.
-        bundle: the attempt, as ``pack`` gives it, from a machine that does not see the results folder.
-    """
-
-    status: Status
-    bundle: bytes | None = None
-
-
-@dataclass(frozen=True)
-class TakenElsewhere:
-    """Another process runs the cell."""
-
-
-@dataclass(frozen=True)
-class Unfit:
-    """The machine cannot run the cell, nor any other; another machine may."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The cell will never end: its machine is gone, or the process that ran it."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Report:
-    """What has become of a cell that was started.
-
-    Attributes:
-        key: as ``start`` gave it.
-    """
-
-    key: int
-    end: Finished | TakenElsewhere | Unfit | Lost
-
-
-class Executor(Protocol):
-    """Machines at work.
-
-    Attributes:
-        cells_per_machine: that may run at the same time on one physical machine.
-    """
-
-    cells_per_machine: int
-
-    def machines(self) -> Sequence[Machine]:
-        """All that are there now and have said what they are, usable or not."""
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether machines are there that have not yet said what they are."""
-
-    def takes(self, item: PlannedCell, running: Sequence[PlannedCell]) -> bool:
-        """Whether a cell may begin while these run; else it waits, and all behind it do."""
-
-    def start(self, machine: Machine, item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> int:
-        """Have a machine run a cell; returns the key of its report.
-
-        Args:
-            wall_limit_s: seconds after which the training is ended as ``timeout``.
-            observer: told by ``reports`` what happens to the cell, and no more once its end has been reported.
-        """
-
-    def reports(self, limit_s: float) -> list[Report]:
-        """Cells that have ended since the last call; waits ``limit_s`` for something to happen."""
 
 
 def pack(attempt: Path) -> bytes:

@@ -16,8 +16,9 @@ from statistics import fmean
 
 from bwbench.base.errors import CellTakenError, ConfigError
 from bwbench.base.plain_data import Json, JsonObject, canonical
-from bwbench.base.registry import OPTIMIZERS
+from bwbench.base.registry import ALGORITHMS, OPTIMIZERS
 from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tune_block import TuneBlock, tuned_options, variants_of, with_options
@@ -29,10 +30,11 @@ from bwbench.experiment.plan.cell import MAX_SLUG, UNSAFE, Cell
 from bwbench.network.link import UNSHAPED
 from bwbench.records import CellFolder
 from bwbench.records.cell_identity import identity
-from bwbench.records.schema import Environment, Status
+from bwbench.records.schema import Environment
 from bwbench.results.analysis.arrival import FIT, Budget, arrival_on
 from bwbench.results.analysis.trial import curve_of
-from bwbench.running.run_cell import CellObserver, RunCell, RunObserver, run_cell, wall_limit_s
+from bwbench.running.executor import Executor, Finished, Report
+from bwbench.running.run_cell import RunObserver, wall_limit_s
 from bwbench.running.tuning.trainings import (
     GROWTH,
     LEAST,
@@ -50,7 +52,8 @@ FOLDER = ".tuning"  # below the results: shared by all experiments, and skipped 
 JUDGED = ("done", "diverged")  # what says something about a rate; anything else says something about the machine
 NOT_RUN = ("missing", "interrupted", UNREADABLE)
 LAST = 3  # evaluations whose mean loss counts: one alone flickers
-_LOOK_AGAIN_S = 1.0  # at a trial that another process is at
+POLL_S = 0.5  # at trainings, where none of them says anything
+_LOOK_AGAIN_S = 1.0  # at a training that another process is at
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Search:
     @property
     def rates_key(self) -> str:
         """Searches with the same one share a grid, and grow it together."""
-        return self.config.optimizer.name
+        return canonical([self.config.optimizer.name, list(_rates_of(self.config))])
 
 
 def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequence[Row] = ()) -> list[Search]:
@@ -113,7 +116,7 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequenc
         ConfigError: a seed is one of the experiment's.
     """
     found: dict[str, list[CellConfig]] = {}
-    for point in experiment.points:
+    for point in experiment.points_to_tune:
         config = _trial_config(point.config, seed)
         key = canonical([kin_key(config), setting_of(config)["target"]])
         found.setdefault(key, []).append(config)
@@ -173,7 +176,8 @@ def _search(configs: Sequence[CellConfig], tune: TuneBlock, widen: int) -> Searc
 
 
 def _trial_config(config: CellConfig, seed: int) -> CellConfig:
-    return config.model_copy(
+    """A training of an arm; its nodes are virtual where the method allows it, since nobody asks for its times."""
+    config = config.model_copy(
         update={
             "link": UNSHAPED,
             "launcher": "local",
@@ -187,11 +191,20 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
             "seed": seed,
         }
     )
+    virtual = needs_workers(config) is None
+    return config.model_copy(update={"compute": config.compute.model_copy(update={"virtual": virtual})})
+
+
+def _rates_of(config: CellConfig) -> Sequence[float]:
+    """That a search begins with: those of the method, where it has its own, else the optimizer's."""
+    own: Sequence[float] = getattr(ALGORITHMS.load(config.algorithm.name), "rates", ())
+    usual: Sequence[float] = getattr(OPTIMIZERS.load(config.optimizer.name), "rates", ())
+    return own or usual
 
 
 def _grid(config: CellConfig, tune: TuneBlock, widen: int) -> tuple[float, ...]:
     name = config.optimizer.name
-    grid: Sequence[float] = tune.rates or getattr(OPTIMIZERS.load(name), "rates", ())
+    grid = tune.rates or _rates_of(config)
     if len(grid) < LEAST or list(grid) != sorted(set(grid)) or grid[0] <= 0:
         raise ConfigError(f"optimizer {name!r} has no grid of learning rates: 'rates' takes {LEAST} or more, rising")
     if "lr" not in type(config.optimizer.options).model_fields:
@@ -341,75 +354,128 @@ def tune(
     predicted_s: Sequence[float],
     observer: RunObserver,
     ended: Callable[[Search, SearchProgress], None],
+    executor: Executor,
     retry: tuple[str, ...] = (),
-    run: RunCell = run_cell,
 ) -> None:
-    """Run the searches: every rate of all of them first, which says how far the grids grow, then one after another.
+    """Run the searches: every rate of all of them first, which says how far the grids grow, then what follows from it.
+
+    As many trainings at a time as the executor takes: those of the first search, while there are any, then others'.
 
     Args:
         results: trainings lie in ``.tuning`` below it.
         predicted_s: how long a training of each search should take at most, in the order of ``searches``.
         ended: told what each search came to, as soon as it has ended, and once more where its grid has grown since.
+        executor: with one machine, which has the results.
         retry: statuses of trainings that shall run again, once each.
-        run: runs one cell.
 
     Raises:
         UnfitMachineError: the machine cannot run nodes, or the disk is full.
         CellTakenError: another process has been at a training for longer than it may take.
-        KeyboardInterrupt: handed on; the training that ran goes on next time.
+        KeyboardInterrupt: handed on; the trainings that ran go on next time, once the executor is closed.
     """
-    turn = _Turn(results, observer, retry, run)
-    limits_s = [wall_limit_s(one_s) for one_s in predicted_s]
+    races = _Races(results, [wall_limit_s(one_s) for one_s in predicted_s], observer, executor, retry)
     common: list[Search] = []
     while common != (found := with_common_grids(searches, results)):
         common = found
-        for search, limit_s in zip(common, limits_s, strict=True):
-            turn.train(search, limit_s, common, [Training(rate) for rate in search.grid])
+        races.train(common, grids=True)
         if common != with_common_grids(searches, results):
             continue
-        for search, limit_s in zip(common, limits_s, strict=True):
-            turn.train(search, limit_s, common)
-            ended(search, progress(search, results))
+        races.train(common, ended=ended)
 
 
-class _Turn:
-    """Trains what searches lack."""
+@dataclass
+class _Running:
+    """A training at work; ``of`` is the number of its search."""
 
-    def __init__(self, results: Path, observer: RunObserver, retry: tuple[str, ...], run: RunCell) -> None:
-        self._results, self._observer, self._retry, self._run = results, observer, retry, run
+    of: int
+    item: PlannedCell
+
+
+class _Races:
+    """Trains what searches lack, several trainings at a time where the executor takes them."""
+
+    def __init__(
+        self,
+        results: Path,
+        limits_s: Sequence[float],
+        observer: RunObserver,
+        executor: Executor,
+        retry: tuple[str, ...],
+    ) -> None:
+        self._results, self._limits_s, self._observer = results, limits_s, observer
+        self._executor, self._retry = executor, retry
         self._retried: set[str] = set()  # ids of those that have had their second chance
-        self._ended: dict[str, int] = {}  # trainings that each search has behind it
+        self._running: dict[int, _Running] = {}
+        self._taken_mono_s: dict[str, float] = {}  # ids of those that another process is at, and since when
 
-    def train(self, search: Search, limit_s: float, all_: Sequence[Search], only: Sequence[Training] = ()) -> None:
-        """Until nothing more can be trained; of ``only``, where that is given."""
-        while (item := self._next(search, only)) is not None:
-            done, total = self._behind(all_), sum(one.budget for one in all_)
-            self._observer.cell_started(item, done + 1, total)
-            status = _run(item, limit_s, self._observer, self._run)
-            self._observer.cell_finished(item, status)
+    def train(
+        self,
+        searches: Sequence[Search],
+        *,
+        grids: bool = False,
+        ended: Callable[[Search, SearchProgress], None] = lambda *_: None,
+    ) -> None:
+        """Until nothing more can be trained.
 
-    def _next(self, search: Search, only: Sequence[Training]) -> PlannedCell | None:
-        for training in progress(search, self._results).state.missing:
+        Args:
+            grids: only what every search begins with, each rate once.
+            ended: as of ``tune``.
+        """
+        self._searches, self._grids = searches, grids
+        found = [progress(search, self._results) for search in searches]
+        waiting = [self._missing(of, one) for of, one in enumerate(found)]
+        open_ = set(range(len(searches)))
+        while open_:
+            for of in sorted(open_):
+                if not waiting[of] and not any(one.of == of for one in self._running.values()):
+                    open_.discard(of)
+                    ended(searches[of], found[of])
+            self._fill(waiting, found)
+            for report in self._executor.reports(POLL_S) if self._running else ():
+                of = self._note(report)
+                found[of] = progress(searches[of], self._results)
+                waiting[of] = self._missing(of, found[of])
+
+    def _missing(self, of: int, found: SearchProgress) -> list[PlannedCell]:
+        """What a search still has to train, but for what is being trained."""
+        search, at_work = self._searches[of], {one.item.cell.id for one in self._running.values()}
+        items = []
+        for training in found.state.missing:
             retry = () if (cell_id := search.cell(training).id) in self._retried else self._retry
             item = planned(search, training, self._results, retry)
-            if item.runs and (not only or training in only):
-                self._retried.add(cell_id)
-                return item
-        return None
+            is_asked = not self._grids or training in map(Training, search.grid)
+            if item.runs and is_asked and cell_id not in at_work:
+                items.append(item)
+        return items
 
-    def _behind(self, searches: Sequence[Search]) -> int:
-        return sum(
-            len(found.trials) - len(found.failed) for one in searches for found in [progress(one, self._results)]
-        )
+    def _fill(self, waiting: Sequence[list[PlannedCell]], found: Sequence[SearchProgress]) -> None:
+        """Begin what the machine takes, in the order of the searches."""
+        (machine,) = self._executor.machines()
+        for of, items in enumerate(waiting):
+            while items:
+                item, running = items[0], [one.item for one in self._running.values()]
+                if len(running) >= self._executor.cells_per_machine or not self._executor.takes(item, running):
+                    return
+                del items[0]
+                self._retried.add(item.cell.id)
+                behind = sum(len(one.trials) - len(one.failed) for one in found)
+                total = sum(search.budget for search in self._searches)
+                self._observer.cell_started(item, behind + len(running) + 1, total)
+                key = self._executor.start(machine, item, self._limits_s[of], self._observer)
+                self._running[key] = _Running(of, item)
 
-
-def _run(item: PlannedCell, limit_s: float, observer: CellObserver, run: RunCell) -> Status:
-    deadline = time.monotonic() + limit_s
-    while True:
-        try:
-            return run(item, limit_s, observer)
-        except CellTakenError:
-            if time.monotonic() > deadline:
-                raise
-            observer.cell_phase(item.cell, "waiting for another process that is at it")
-            time.sleep(_LOOK_AGAIN_S)
+    def _note(self, report: Report) -> int:
+        """Take in how a training has ended; returns the number of its search."""
+        running = self._running.pop(report.key)
+        item = running.item
+        if isinstance(report.end, Finished):
+            self._taken_mono_s.pop(item.cell.id, None)
+            self._observer.cell_finished(item, report.end.status)
+            return running.of
+        since = self._taken_mono_s.setdefault(item.cell.id, time.monotonic())
+        if time.monotonic() - since > self._limits_s[running.of]:
+            raise CellTakenError(f"another process has been at {item.folder} for longer than it may take")
+        self._observer.cell_phase(item.cell, "waiting for another process that is at it")
+        time.sleep(_LOOK_AGAIN_S)
+        self._retried.discard(item.cell.id)
+        return running.of

@@ -131,6 +131,8 @@ def as_yaml(table: TableFile) -> str:
     lines.append("entries:" if table.entries else "entries: []")
     for entry in table.entries:
         content = entry.model_dump(mode="json")
+        if entry.weight_average is None:  # as tables are that were made before there was any
+            del content["weight_average"]
         trials = [_told(trial) for trial in content.pop("trials")]
         lines.append("")
         for number, (key, value) in enumerate(content.items()):

@@ -21,6 +21,7 @@ from bwbench.methods.algorithms import AbstractAlgorithm, Context
 from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
+from bwbench.methods.devices import DIRECT
 from bwbench.training.library.agreement import Description, describe, gathered, prepared_alike
 from bwbench.training.library.groups import join
 from bwbench.training.library.handle import Distributed
@@ -209,8 +210,8 @@ def redirect(model: nn.Module, module: Callable[..., Any]) -> ExitStack:
 
 
 def needed(parameters: Iterable[nn.Parameter]) -> bool:
-    """Whether gradients travel through copies: the model is anywhere but in host memory, or not all in float32."""
-    return any(parameter.device.type != "cpu" or parameter.dtype != torch.float32 for parameter in parameters)
+    """Whether gradients alone travel, as copies: the model is on a device unknown here, or not all in float32."""
+    return any(parameter.device.type not in DIRECT or parameter.dtype != torch.float32 for parameter in parameters)
 
 
 def make_equal(model: nn.Module, group: dist.ProcessGroup) -> bool:

@@ -15,6 +15,7 @@ from torch import nn
 
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractRunning, ExchangeReport
+from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_state
 from bwbench.training.library.gradients import HandleGradients
 from bwbench.training.library.groups import ScriptGroups
@@ -182,7 +183,7 @@ class Distributed(AbstractUnevenSteps):
         number of ranks.
         """
         self.drain()
-        load_saved_state(self._running, state, self.rank, self.world_size, self.method.to_json())
+        load_saved_state(self._running, _on_host(state), self.rank, self.world_size, self.method.to_json())
         self._plain_zero_grad(set_to_none=False)
         self.gradients.cleared()
         self._moment, self._clean = Moment.BETWEEN, True
@@ -440,6 +441,11 @@ class Distributed(AbstractUnevenSteps):
     def _count(self, report: ExchangeReport | None) -> None:
         if report is not None:
             self.payload_bytes += report.payload_bytes
+
+
+def _on_host(state: SavedMethod) -> SavedMethod:
+    """The same, wherever ``torch.load(..., map_location=...)`` has put it: what is wanted elsewhere is copied there."""
+    return {**state, "algorithm": {key: moved_to_host(value) for key, value in state["algorithm"].items()}}
 
 
 def _found_inf(optimizer: torch.optim.Optimizer) -> bool:

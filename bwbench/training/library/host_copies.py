@@ -1,4 +1,4 @@
-"""Gradients as float32 in host memory, for models whose own are elsewhere or of another type."""
+"""Gradients as float32 in host memory, for models of another type, or on devices whose queues are unknown here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ WIDER = (torch.float64, torch.complex128)  # those of them that lose digits on t
 
 
 class HostCopies:
-    """Stands in for a model on an accelerator or not in float32: codecs and gloo want host memory and float32.
+    """Stands in for a model that is not in float32, or on a device other than ``DIRECT``.
 
     Nothing overlaps with the backward pass: gradients are copied when it is over, averaged, and given back in the
     parameter's own type. Complex ones travel as pairs of numbers.
-    Untested on a GPU so far: what the tests cover is this code with a model on the CPU.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:

@@ -19,7 +19,8 @@ from bwbench.experiment.config.combinations import MethodConfig, momentum_doubt,
 from bwbench.experiment.config.component_parsing import split_spelling
 from bwbench.experiment.config.resolve import resolve_method
 
-_NAMES = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw"}  # of torch's classes in experiment files
+# Of torch's classes in experiment files; of Muon ours has the same name as its own.
+_NAMES = {"SGD": "sgd", "Adam": "adam", "AdamW": "adamw", "Muon": "muon"}
 _SWITCHES = ("momentum", "amsgrad", "maximize", "capturable", "differentiable")  # methods ask for these
 _MIN_NODES = 2  # a script that is tried out in one process names the method that it will use on several
 

@@ -13,6 +13,7 @@ from bwbench.base.registry import ALGORITHMS
 from bwbench.methods.algorithms import AbstractAlgorithm
 from bwbench.methods.algorithms.every_step import EveryStep
 from bwbench.methods.collectives import AbstractCollective
+from bwbench.methods.devices import DIRECT
 from bwbench.training.library.host_copies import TYPES
 from bwbench.training.library.method import Method
 
@@ -110,17 +111,18 @@ def check_copied(
 ) -> None:
     """Raise ConfigError where an algorithm needs more of such parameters than their gradients."""
     others = (f"parameter {name!r} is {_type_of(p)}" for name, p in parameters.items() if p.dtype != torch.float32)
-    what = next(others, "the model is on an accelerator")
+    kind = next(iter(parameters.values())).device.type
+    what = next(others, f"the model is on a device of kind {kind!r}")
     if collective.wraps_model:
         raise ConfigError(
-            f"{what}, where gradients travel as float32 copies; use torch's own DistributedDataParallel (on an "
-            "accelerator, with NCCL) instead of this, or collective='ring'"
+            f"{what}, where gradients travel as float32 copies; use torch's own DistributedDataParallel instead of "
+            "this, or collective='ring'"
         )
     if type(algorithm) is not EveryStep:
         raise ConfigError(
-            f"{type(algorithm).__name__} works on the parameters themselves, as float32 in host memory, and {what}; "
-            "use an algorithm that averages gradients in every step, such as 'bytegrad', or model.float() on a CPU "
-            "with torch.autocast"
+            f"{type(algorithm).__name__} works on the parameters themselves, as float32 on {' or '.join(DIRECT)}, and "
+            f"{what}; use an algorithm that averages gradients in every step, such as 'bytegrad', or model.float() "
+            "there with torch.autocast"
         )
 
 

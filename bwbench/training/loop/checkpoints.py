@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 import torch
+from typing_extensions import NotRequired
 
 from bwbench.base.plain_data import JsonObject
 from bwbench.experiment.config import CellConfig
-from bwbench.methods.memory import SavedMethod, load_saved_state, saved_state
+from bwbench.methods.memory import SavedMethod, State, load_saved_state, saved_state
 from bwbench.records.checkpoint import complete, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace
 from bwbench.training.loop.arrival_watch import ArrivalWatch, SavedWatch
@@ -117,18 +118,22 @@ class SavedTrial(TypedDict):
     feed: dict[str, int]
     progress: SavedProgress
     clock_s: float
+    averaged: NotRequired[State]  # weights, where they are averaged
 
 
 def save_trial(trial: Trial, feed: BatchFeed, progress: Progress, clock_s: float) -> SavedTrial:
     """Copies, in types that ``torch.load(..., weights_only=True)`` reads; the algorithm is drained."""
     control = trial.groups.control
-    return {
+    saved: SavedTrial = {
         "replica": copy_of(trial.model, trial.optimizer),
         "method": saved_state(trial.method, control.rank, control.size, _method(trial.config)),
         "feed": feed.state_dict(),
         "progress": progress.state_dict(),
         "clock_s": clock_s,
     }
+    if trial.averaged is not None:
+        saved["averaged"] = trial.averaged.state_dict()
+    return saved
 
 
 def restore_trial(saved: SavedTrial, trial: Trial, feed: BatchFeed, progress: Progress) -> float:
@@ -139,6 +144,8 @@ def restore_trial(saved: SavedTrial, trial: Trial, feed: BatchFeed, progress: Pr
     control = trial.groups.control
     put_back(saved["replica"], trial.model, trial.optimizer)
     load_saved_state(trial.method, saved["method"], control.rank, control.size, _method(trial.config))
+    if trial.averaged is not None:
+        trial.averaged.load_state_dict(saved["averaged"])
     feed.load_state_dict(saved["feed"])
     progress.load_state_dict(saved["progress"], saved["clock_s"])
     return saved["clock_s"]

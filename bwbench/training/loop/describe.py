@@ -19,6 +19,7 @@ from typing import TypedDict
 import torch
 from pydantic import ValidationError
 from torch import nn
+from typing_extensions import NotRequired
 
 from bwbench.base import registry
 from bwbench.base.data_spec import DataSpec
@@ -36,13 +37,17 @@ _USUAL_SIZES = (5000, 10_000)  # validation and test split, where the data have 
 
 
 class ModelRequest(TypedDict):
-    """What is asked about a model: it, its data set and how it is trained, as a cell's configuration has them."""
+    """What is asked about a model: it, its data set and how it is trained, as a cell's configuration has them.
+
+    Of the optimizer the name alone, where its step takes its time; it has its default options then.
+    """
 
     model: JsonObject
     dataset: JsonObject
     plugins: list[str]
     batch_size: int
     threads: int
+    optimizer: NotRequired[str]
 
 
 def describe(request: ModelRequest, imported_s: float = 0.0) -> JsonObject:
@@ -60,7 +65,7 @@ def describe(request: ModelRequest, imported_s: float = 0.0) -> JsonObject:
         component = parse_component(request["model"], registry.MODELS)
         torch.manual_seed(0)
         model = component.build(registry.MODELS).build(spec)
-        compute_s = time_step(model, spec, request["batch_size"], request["threads"])
+        compute_s = time_step(model, spec, request["batch_size"], request["threads"], request.get("optimizer"))
         sample_s = time_evaluation(model, spec)
         load_s, num_validation, num_test = load(source, json.dumps(dataset.source.to_json(), sort_keys=True))
     except ValidationError as error:
@@ -115,11 +120,16 @@ def time_evaluation(model: nn.Module, spec: DataSpec) -> float:
     return duration_s / EVALUATION_BATCH
 
 
-def time_step(model: nn.Module, spec: DataSpec, batch_size: int, threads: int) -> float:
+def time_step(
+    model: nn.Module, spec: DataSpec, batch_size: int, threads: int, optimizer_name: str | None = None
+) -> float:
     """Median seconds of forward, backward and optimizer on random input, after one step of warm-up."""
     torch.set_num_threads(threads)
     inputs, targets = example_batch(spec, batch_size)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)
+    if optimizer_name is not None:
+        kind = registry.OPTIMIZERS.load(optimizer_name)
+        optimizer = kind(kind.Config()).build_for(model)
 
     def step() -> None:
         optimizer.zero_grad()

@@ -80,13 +80,14 @@ class Evaluator:
         begin_mono_s = time.monotonic()
         samples = self._trial.validation if split == "validation" else self._trial.test
         share = samples.share(self._control.rank, self._control.size)
-        found = evaluate(self._trial.model, share)
-        local = {metric: found[metric] for metric in self._trial.metrics}
-        mean = self._control.mean(local, weight=len(share))
+        averaged = self._trial.averaged
+        counting, *others = (self._trial.model,) if averaged is None else averaged.by_what_counts
+        local, mean = self._means(counting, share)
+        of_others = self._means(others[0], share)[1] if others else {}
         duration_s = time.monotonic() - begin_mono_s
         self._progress.evaluation_s += duration_s
         targets = self._trial.config.all_targets
-        return Evaluation(
+        evaluation = Evaluation(
             split=split,
             step=self._progress.steps,
             samples=self._progress.samples,
@@ -96,3 +97,13 @@ class Evaluator:
             target_met=bool(targets) and all(meets(one.metric, mean[one.metric], one.value) for one in targets),
             duration_s=duration_s,
         )
+        if averaged is None:
+            return evaluation
+        beside = {metric: finite(value) for metric, value in of_others.items()}
+        return evaluation.model_copy(update={"weights": averaged.counts, "beside": beside})
+
+    def _means(self, model: nn.Module, share: TensorSamples) -> tuple[dict[str, float], dict[str, float]]:
+        """Metrics of a model on this rank's share, and those of all ranks' on the whole split."""
+        found = evaluate(model, share)
+        local = {metric: found[metric] for metric in self._trial.metrics}
+        return local, self._control.mean(local, weight=len(share))

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from bwbench.base.errors import ConfigError
+from bwbench.methods.buffers import moved_like
 from bwbench.training.datasets.dataset import Samples
 from bwbench.training.datasets.partition import AbstractPartition
 
@@ -16,11 +17,17 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class TensorSamples:
-    """A split as tensors that share the memory of its arrays."""
+    """A split as tensors that share the memory of its arrays.
 
-    def __init__(self, samples: Samples) -> None:
+    Args:
+        like: something on the device that samples are copied to; None leaves them where they are.
+    """
+
+    def __init__(self, samples: Samples, like: torch.Tensor | None = None) -> None:
         self.inputs = torch.from_numpy(samples.inputs)
         self.targets = torch.from_numpy(samples.targets)
+        if like is not None:
+            self.inputs, self.targets = moved_like(self.inputs, like), moved_like(self.targets, like)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -39,11 +46,22 @@ class BatchFeed:
 
     A last batch of an epoch that is not full is dropped. All ranks have equally many samples in an epoch, so they drop
     alike and stay in step.
+
+    Args:
+        like: something on the device that batches are copied to; None leaves them on the host.
     """
 
     def __init__(
-        self, samples: Samples, partition: AbstractPartition, num_nodes: int, rank: int, batch_size: int, seed: int
+        self,
+        samples: Samples,
+        partition: AbstractPartition,
+        num_nodes: int,
+        rank: int,
+        batch_size: int,
+        seed: int,
+        like: torch.Tensor | None = None,
     ) -> None:
+        self._like = like
         self._samples, self._tensors = samples, TensorSamples(samples)
         self._partition = partition
         self._num_nodes, self._rank, self._seed = num_nodes, rank, seed
@@ -62,7 +80,8 @@ class BatchFeed:
             self._next_epoch()
         chosen = self._order[self._position : self._position + self._batch_size]
         self._position += self._batch_size
-        return self._tensors.inputs[chosen], self._tensors.targets[chosen]
+        batch = self._tensors.inputs[chosen], self._tensors.targets[chosen]
+        return batch if self._like is None else (moved_like(batch[0], self._like), moved_like(batch[1], self._like))
 
     def state_dict(self) -> dict[str, int]:
         """Where in which epoch it is; the order itself follows from the seed."""

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from bwbench.base import emulated_time
 from bwbench.base.errors import ConfigError
 from bwbench.network.namespaces.addresses import CONTROL_INTERFACE
+from bwbench.training.loop.compute_device import NCCL_BY_SOCKETS
 from bwbench.training.loop.control import ControlPath
 
 # A backstop: one large message may rightly take minutes at 1 Mbit/s, and whether anyone still lives is the parent's
@@ -121,11 +122,12 @@ def group_timeout() -> timedelta:
     return GROUP_TIMEOUT * max(1.0, emulated_time.machine_s(1.0))
 
 
-def connect(environment: WorkerEnvironment, *, is_shared: bool = False) -> Groups:
+def connect(environment: WorkerEnvironment, *, is_shared: bool = False, data_backend: str = "gloo") -> Groups:
     """Meet the other ranks. Raises RuntimeError (torch's) where they do not come.
 
     Args:
         is_shared: the control path is the network that is measured.
+        data_backend: of the data group, in torch's words (``data_backend`` in compute_device.py).
     """
     # One by another name is a host's, and carries what other programs send.
     interface = CONTROL_INTERFACE if environment.control_interface == CONTROL_INTERFACE else None
@@ -145,7 +147,11 @@ def connect(environment: WorkerEnvironment, *, is_shared: bool = False) -> Group
             "gloo", store=store, rank=environment.rank, world_size=environment.world_size, timeout=group_timeout()
         )
     with _gloo_interface(environment.data_interface):
-        data = dist.new_group(backend="gloo", timeout=group_timeout())
+        if "nccl" in data_backend:  # reads them when it first sends
+            os.environ |= NCCL_BY_SOCKETS
+            if environment.data_interface:
+                os.environ["NCCL_SOCKET_IFNAME"] = f"={environment.data_interface}"
+        data = dist.new_group(backend=data_backend, timeout=group_timeout())
     assert dist.group.WORLD is not None
     return Groups(ControlPath(dist.group.WORLD, store, interface, is_shared=is_shared), data, store)
 

@@ -123,6 +123,7 @@ class RankTurns:
 class _Random:
     """The state of the generators that a process has once; Python's and numpy's None where they are not kept."""
 
+    cuda: list[torch.Tensor]  # by GPU; empty where this process has used none
     torch: torch.Tensor
     python: object | None
     numpy: object | None
@@ -131,11 +132,14 @@ class _Random:
     def now(cls, *, everything: bool) -> _Random:
         """As they are."""
         python, numpy = (random.getstate(), np.random.get_state()) if everything else (None, None)
-        return cls(torch.get_rng_state(), python, numpy)
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        return cls(cuda, torch.get_rng_state(), python, numpy)
 
     def put_back(self) -> None:
         """As they were."""
         torch.set_rng_state(self.torch)
+        if self.cuda:
+            torch.cuda.set_rng_state_all(self.cuda)
         if self.python is not None and self.numpy is not None:
             random.setstate(self.python)  # type: ignore[arg-type]  # as it was given
             np.random.set_state(self.numpy)  # type: ignore[arg-type]  # likewise

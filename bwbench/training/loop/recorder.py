@@ -12,7 +12,7 @@ from bwbench.base import emulated_time
 from bwbench.base.errors import WorkerError
 from bwbench.base.messages import MessageReader
 from bwbench.records import EventWriter, dump_line
-from bwbench.records.schema import End, Event, JsonObject, LedgerParts, RankError, Resume, Start, Step
+from bwbench.records.schema import Chosen, End, Event, JsonObject, LedgerParts, RankError, Resume, Start, Step
 
 VARIABLE = "BWBENCH_CHANNEL_FD"
 ANSWER_LIMIT_S = 300.0  # the parent waits until slow links have drained; if it is gone, so is this worker
@@ -102,7 +102,8 @@ class Recorder:
 
     def __init__(self, writer: EventWriter, channel: Channel) -> None:
         self.writer, self._channel = writer, channel
-        for kind in (Step, LedgerParts):  # pydantic makes a model when it is first used, which would be on the clock
+        # Pydantic makes a model when it is first used, which would be on the clock.
+        for kind in (Step, LedgerParts, Chosen):
             kind.model_rebuild()
 
     def begin(self, facts: Start | Resume, mono_s: float) -> None:

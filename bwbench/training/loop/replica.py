@@ -6,7 +6,7 @@ import copy
 import hashlib
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class RandomState(TypedDict):
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
     torch: torch.Tensor
+    cuda: NotRequired[torch.Tensor]  # of the GPU that the model is on
 
 
 class Replica(TypedDict):
@@ -44,6 +45,8 @@ def copy_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Replica:
     """Copies of everything, in types that ``torch.load(..., weights_only=True)`` reads."""
     name, key, position, has_gauss, cached_gauss = np.random.get_state()
     numbers = torch.from_numpy(np.asarray(key).astype(np.int64))
+    device = next(model.parameters()).device
+    on_gpu: dict[str, torch.Tensor] = {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
     return {
         "model": copy.deepcopy(model.state_dict()),
         "optimizer": copy.deepcopy(optimizer.state_dict()),
@@ -51,6 +54,7 @@ def copy_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Replica:
             "python": random.getstate(),
             "numpy": (name, numbers, position, has_gauss, cached_gauss),
             "torch": torch.get_rng_state(),
+            **on_gpu,  # type: ignore[typeddict-item]
         },
     }
 
@@ -64,6 +68,8 @@ def put_back(replica: Replica, model: nn.Module, optimizer: torch.optim.Optimize
     name, key, *rest = state["numpy"]
     np.random.set_state((name, key.numpy().astype(np.uint32), *rest))
     torch.set_rng_state(state["torch"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], next(model.parameters()).device)
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -12,6 +12,7 @@ import torch
 from bwbench.base import emulated_time
 from bwbench.experiment.config.step_trace import Asked
 from bwbench.methods.algorithms import ExchangeReport
+from bwbench.methods.devices import HOST, Device, device_of
 from bwbench.records.schema import LedgerParts
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import Stop
@@ -29,15 +30,19 @@ class StepLedger:
 
     ``lap`` books all the time since the lap before, so that no moment is lost or counted twice. Only ``exchange`` takes
     over figures that were measured elsewhere; ``error_s`` says how well they fit.
+
+    Args:
+        device: that computes; a lap ends when it has done what it was told, so that times are of finished work.
     """
 
-    def __init__(self, clock: TrainingClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: TrainingClock, device: Device = HOST) -> None:
+        self._clock, self._device = clock, device
         self.begin_s = self._last_s = clock.now_s()
         self.parts = dict.fromkeys(PARTS, 0.0)
 
     def lap(self, part: str) -> float:
         """Book the time since the last lap under ``part``; returns it."""
+        self._device.finish()
         emulated_time.catch_up()
         now_s = self._clock.now_s()
         lap_s, self._last_s = now_s - self._last_s, now_s
@@ -130,6 +135,7 @@ class Stepper:
     def __init__(self, trial: Trial, feed: BatchFeed, pacer: Pacer) -> None:
         self._trial, self._feed, self._pacer = trial, feed, pacer
         self._control = trial.groups.control
+        self._device = device_of(next(trial.model.parameters()))
 
     def step(self, number: int, samples: int, stop: Stop | None = None) -> StepResult:
         """One optimizer step.
@@ -142,15 +148,13 @@ class Stepper:
         trial, method = self._trial, self._trial.method
         accumulate = trial.config.accumulate
         begin_mono_s = emulated_time.monotonic()
-        ledger = StepLedger(trial.clock)
+        ledger = StepLedger(trial.clock, self._device)
         self._pacer.begin_step(number, ledger.begin_s)
         last_step = method.agreement_step(number)
         self._control.begin_step(number, last_step)
         if stop is not None:
             self._control.publish_stop(stop, last_step)
-        lr = trial.schedule.lr_at(samples, trial.config.global_batch)
-        for group in trial.optimizer.param_groups:
-            group["lr"] = lr
+        lr = trial.schedule.set_rate(trial.optimizer, samples, trial.config.global_batch)
         method.begin_step()
         loss_sum = 0.0
         for micro_step in range(accumulate):
@@ -179,6 +183,10 @@ class Stepper:
         if (more := method.after_update()) is not None:
             ledger.exchange(more)
             report = report.plus(more)
+        if trial.averaged is not None:
+            ledger.lap("other_s")
+            trial.averaged.take_in(samples + trial.config.global_batch, trial.config.global_batch)
+            optimizer_s += ledger.lap("optimizer_s")
         self._pacer.observe(backward_s - report.hidden_s + optimizer_s)
         return StepResult(begin_mono_s, loss_sum / accumulate, lr, report, ledger)
 
@@ -190,9 +198,11 @@ class Stepper:
             inputs, targets = self._feed.next()
             with method.micro_step(last=False):
                 loss = training_loss(method.module(inputs), targets)
+                self._device.finish()
                 emulated_time.catch_up()
                 begin_mono_s = emulated_time.monotonic()
                 torch.autograd.backward(loss)
+                self._device.finish()
                 emulated_time.catch_up()
                 durations_s.append(emulated_time.monotonic() - begin_mono_s)
         method.begin_step()

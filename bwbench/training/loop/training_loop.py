@@ -75,6 +75,8 @@ class TrainingLoop:
         trial.method.drain()
         put_back(before, trial.model, trial.optimizer)
         trial.method.reset()
+        if trial.averaged is not None:
+            trial.averaged.reset()
 
     def _begin(self) -> Stop | None:
         """Score the initial replica, and start the clock at zero."""
@@ -151,6 +153,7 @@ class TrainingLoop:
             payload_bytes=result.exchange.payload_bytes,
             duration_s=round(result.ledger.duration_s, 9),
             ledger=LedgerParts(**{part: round(time_s, 9) for part, time_s in result.ledger.parts.items()}),
+            **({} if result.exchange.chosen is None else {"chosen": result.exchange.chosen}),
         )
         self._recorder.writer.write(step)
 

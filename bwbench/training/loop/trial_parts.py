@@ -23,10 +23,12 @@ from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
 from bwbench.training.datasets.dataset import Splits, data_folder
 from bwbench.training.loop.clock import TrainingClock
+from bwbench.training.loop.compute_device import device_for, device_name
 from bwbench.training.loop.feed import BatchFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
 from bwbench.training.loop.process_groups import Groups
 from bwbench.training.loop.replica import seed_everything
+from bwbench.training.loop.weight_averages import AbstractWeightAverage, AveragedWeights
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Trial:
 
     Attributes:
         method: at work on the model.
+        averaged: of the model's weights; None where nothing is averaged.
         make_feed: a feed at the begin of the first epoch; a new one each time.
         metrics: names that evaluations report.
     """
@@ -46,6 +49,7 @@ class Trial:
     schedule: AbstractOptimizer
     optimizer: torch.optim.Optimizer
     method: AbstractRunning
+    averaged: AveragedWeights | None
     make_feed: Callable[[], BatchFeed]
     num_train: int
     validation: TensorSamples
@@ -56,6 +60,17 @@ class Trial:
     def num_parameters(self) -> int:
         """Trained values of the model."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    @property
+    def _backend(self) -> str | None:
+        """Of torch's own exchange on a GPU."""
+        place, group = next(self.model.parameters()), self.groups.data
+        if place.device.type == "cpu" or group is None or self.config.collective.name != "torch":
+            return None
+        try:
+            return str(group._get_backend(place.device).name())
+        except RuntimeError:  # virtual nodes have no other
+            return None
 
     def facts(self, plain_backward_s: float) -> Start:
         """What the record begins with, but for the moment; once warmed up.
@@ -79,6 +94,8 @@ class Trial:
             overlap_estimated=self.method.overlap_estimated,
             plain_backward_s=plain_backward_s,
             dilation=self.config.dilation if self.config.dilation != 1.0 else None,
+            device=device_name(next(self.model.parameters())),
+            backend=self._backend,
             tcp=tcp_settings(),
         )
 
@@ -93,17 +110,21 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
     """
     torch.set_num_threads(config.compute.threads)
     rank = groups.control.rank
+    device = device_for(config, rank)
     dataset = config.dataset.source.build(registry.DATASETS)
     splits = dataset.load(data_folder()) if splits is None else splits
     partition = config.dataset.partition.build(registry.PARTITIONS)
 
     def make_feed() -> BatchFeed:
-        return BatchFeed(splits.train, partition, config.nodes, rank, config.batch_size, config.seed)
+        return BatchFeed(splits.train, partition, config.nodes, rank, config.batch_size, config.seed, place)
 
-    make_feed()  # raises now where a batch is larger than a node's share
     seed_everything(config.seed)  # the same initial replica everywhere
-    model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec())
+    model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec()).to(device)
+    place = next(model.parameters()).detach()[:0] if device.type != "cpu" else None
+    make_feed()  # raises now where a batch is larger than a node's share
     seed_everything(config.seed, 1 + rank)  # dropout and the like: another stream on each rank
+    average: AbstractWeightAverage = config.weight_average.build(registry.WEIGHT_AVERAGES)
+    averaged = AveragedWeights(model, average) if average.counts is not None else None  # before its memory is moved
     schedule: AbstractOptimizer = config.optimizer.build(registry.OPTIMIZERS)
     clock = TrainingClock(groups.control.sent_bytes)
     algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
@@ -113,7 +134,7 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         collective.connect(groups.data, link)
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
             pace(link, flows=0)
-    optimizer = schedule.build(model.parameters())
+    optimizer = schedule.build_for(model)
     method = algorithm.attach(
         Context(
             model=model,
@@ -136,10 +157,11 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         schedule=schedule,
         optimizer=optimizer,
         method=method,
+        averaged=averaged,
         make_feed=make_feed,
         num_train=len(splits.train),
-        validation=TensorSamples(splits.validation),
-        test=TensorSamples(splits.test),
+        validation=TensorSamples(splits.validation, place),
+        test=TensorSamples(splits.test, place),
         metrics=dataset.metrics,
     )
 

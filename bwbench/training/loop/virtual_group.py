@@ -238,6 +238,8 @@ def _copy(message: torch.Tensor, buffer: torch.Tensor) -> None:
 
 def _work(result: list[torch.Tensor]) -> Any:
     """Work that is done, for torch's own code too."""
-    future: torch.futures.Future[Any] = torch.futures.Future()
+    # Of GPUs the future is to know the streams.
+    gpus: list[int | str | torch.device] = list({tensor.device for tensor in result if tensor.is_cuda})
+    future: torch.futures.Future[Any] = torch.futures.Future(devices=gpus) if gpus else torch.futures.Future()
     future.set_result(result)
     return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from bwbench.records import EventWriter
 from bwbench.records.schema import JsonObject
 from bwbench.training.datasets.dataset import data_folder
 from bwbench.training.loop.checkpoints import Checkpoints
+from bwbench.training.loop.compute_device import leave_gpus_alone
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.process_groups import Groups, WorkerEnvironment
 from bwbench.training.loop.rank_turns import RankTurns
@@ -108,6 +109,7 @@ def main(arguments: list[str]) -> int:
         cell_file = Path(arguments[0])
         environment = WorkerEnvironment.read(os.environ)
         cell = given_cell(cell_file, os.environ)
+        leave_gpus_alone(cell.config)
         attempt = environment.attempt or new_attempt(cell_file.parent, Groups(ControlPath()))
         errors = train(cell, environment, attempt, line)
     except BaseException as error:

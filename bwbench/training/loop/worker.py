@@ -24,6 +24,7 @@ from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_USER_INPUT, BwbenchError
 from bwbench.experiment.plan.given_cell import given_cell
 from bwbench.records import EventWriter
 from bwbench.training.loop.checkpoints import Checkpoints
+from bwbench.training.loop.compute_device import data_backend, device_for, leave_gpus_alone
 from bwbench.training.loop.external import ExternalRun, on_own_interfaces
 from bwbench.training.loop.process_groups import Groups, WorkerEnvironment, connect
 from bwbench.training.loop.recorder import Channel, Recorder, error_event
@@ -57,7 +58,10 @@ def main(arguments: list[str]) -> int:
         if is_external:
             environment = on_own_interfaces(environment)
         emulated_time.dilate(cell.config.dilation)
-        groups = connect(environment, is_shared=is_external)
+        leave_gpus_alone(cell.config)
+        device_for(cell.config, environment.rank)  # raises before anybody waits for anybody
+        backend = data_backend(cell.config, environment.world_size)
+        groups = connect(environment, is_shared=is_external, data_backend=backend)
         if is_external:
             external = ExternalRun.begin(cell, cell_file, environment, groups)
             if external is None:  # done already

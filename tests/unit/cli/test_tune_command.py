@@ -11,7 +11,7 @@ from bwbench.cli import tuning_run
 from bwbench.cli.main import _run
 from bwbench.running.tuning.search import progress, searches_of
 from bwbench.running.tuning.table import entry_of, read_rows, write_table
-from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load
+from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load, on
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_two_experiments_fill_one_table_at_the_same_time(tmp_path: Path, monkeyp
     """Each adds its entries to what the table holds when they are found, not to what it held at the begin."""
     table, results, train = tmp_path / "rates.yaml", tmp_path / "results", tuning_run.run_searches
 
-    def meanwhile(searches: Any, folder: Path, predicted_s: Any, observer: Any, ended: Any, retry: Any) -> None:
+    def meanwhile(searches: Any, folder: Path, predicted_s: Any, observer: Any, ended: Any, *_: Any) -> None:
         other = searches_of(load(tmp_path, BASE.replace("nodes: 2", "nodes: 3"), tuning=True), seed=1000)
-        train(other, folder, [1.0], Quiet(), lambda *_: None, (), Trainer(lambda lr: {"samples": 100}))
+        train(other, folder, [1.0], Quiet(), lambda *_: None, on(Trainer(lambda lr: {"samples": 100})))
         write_table(table, "other", 1000, [entry_of(search, progress(search, folder)) for search in other])
-        train(searches, folder, predicted_s, Quiet(), ended, retry, Trainer(lambda lr: {"samples": 200}))
+        train(searches, folder, predicted_s, Quiet(), ended, on(Trainer(lambda lr: {"samples": 200})))
 
     load(tmp_path, BASE, tuning=True)
     monkeypatch.setattr(tuning_run, "run_searches", meanwhile)

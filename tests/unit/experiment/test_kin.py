@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bwbench.base.plain_data import Json, JsonObject
+from bwbench.base.plain_data import Json, JsonObject, mapping_at
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.resolve import resolve
 from bwbench.experiment.kin import kin_key
@@ -48,6 +48,7 @@ def config(**changed: Json) -> CellConfig:
         {"limit": {"samples": 20000}},
         {"target": {"accuracy": 0.8}},
         {"compute": {"step_time": "40 ms"}},
+        {"weight_average": {"ema": {"horizon": "1000 samples", "counts": "trained"}}},
     ],
 )
 def test_the_same_mean_up_to_rounding_is_kin(changed: JsonObject) -> None:
@@ -70,10 +71,27 @@ def test_the_same_mean_up_to_rounding_is_kin(changed: JsonObject) -> None:
         {"dataset": {"digits": {"partition": "iid-fixed"}}},
         {"optimizer": {"sgd": {"lr": 0.1, "momentum": 0.0}}},
         {"optimizer": {"adam": {"lr": 0.1}}},
+        {"optimizer": {"sgd": {"lr": 0.1, "momentum": 0.9, "decay": "linear"}}},
+        {"weight_average": {"ema": "1000 samples"}},
     ],
 )
 def test_what_learns_otherwise_is_not(changed: JsonObject) -> None:
     assert kin_key(config(**changed)) != kin_key(config())
+
+
+def test_a_rate_that_decays_over_another_training_learns_otherwise() -> None:
+    decays: JsonObject = {"optimizer": {"sgd": {"lr": 0.1, "momentum": 0.9, "decay": "linear"}}}
+    shorter = config(**decays)
+    longer = config(**decays, limit={"samples": 20000})
+    assert kin_key(shorter) != kin_key(longer)
+    assert kin_key(shorter) == kin_key(config(**{**decays, "algorithm": "ddp"}))
+
+
+def test_records_of_before_there_was_a_decay_are_kin_to_those_of_today() -> None:
+    today = config().model_dump(mode="json", by_alias=True)
+    optimizer = mapping_at(today, "optimizer")
+    assert not {"decay", "decay_to", "decay_over"} & optimizer.keys() and "weight_average" not in today
+    assert kin_key(today) == kin_key(config())
 
 
 def test_methods_of_their_own_are_kin_to_themselves_with_their_options() -> None:

@@ -78,6 +78,42 @@ def test_a_cell_is_the_same_as_one_with_the_number_written_out(folder):
     assert marked.startswith("tuning/study.yaml has rates that one seed decided") and "bwbench tune" in marked
 
 
+DECAYS = "{sgd: {lr: 0.1, momentum: 0.9, decay: linear}}"
+LIMIT = "limit: {samples: 9000}\n"
+
+
+def test_a_rate_belongs_to_the_decay_that_it_was_found_with(tmp_path: Path) -> None:
+    """And to its length, which is that of the training."""
+    base = (LIMIT + BASE).replace("{sgd: {lr: 0.1, momentum: 0.9}}", DECAYS)
+    write_table(tmp_path / "decays.yaml", "study", 1000, entries(tmp_path, base))
+    named = "{tuned: {file: decays.yaml, optimizer: {sgd: {momentum: 0.9, decay: linear}}}}"
+    text = (LIMIT + BASE).replace("{sgd: {lr: 0.1, momentum: 0.9}}", named)
+    assert ids(load(tmp_path, text)) == ids(load(tmp_path, base))
+    assert {p.config.optimizer.options.decay_over for p in load(tmp_path, text).points} == {9000.0}
+    assert "decay_over" in problem(tmp_path, "limit.samples=18000", text=text)
+    assert "and not {'sgd': {'momentum': 0.9}}" in problem(
+        tmp_path, text=text.replace(", decay: linear}}}}", "}}}}")
+    ).replace('"', "'")
+    # A table that is named without an optimizer brings its decay along, whatever the training's length is now.
+    plain = (LIMIT + BASE).replace("{sgd: {lr: 0.1, momentum: 0.9}}", "{tuned: decays.yaml}")
+    assert ids(load(tmp_path, plain)) == ids(load(tmp_path, base))
+    assert "the rate is down after 9000 samples" in problem(tmp_path, "limit.samples=18000", text=plain)
+
+
+def test_a_rate_belongs_to_the_average_that_it_was_judged_by(tmp_path: Path) -> None:
+    averaged = BASE + "weight_average: {ema: 1000 samples}\n"
+    write_table(tmp_path / "tuning" / "study.yaml", "study", 1000, entries(tmp_path, averaged))
+    assert "weight_average" in (tmp_path / "tuning" / "study.yaml").read_text()
+    text = TUNED + "weight_average: {ema: 1000 samples}\n"
+    assert ids(load(tmp_path, text)) == ids(load(tmp_path, averaged))
+    assert "weight_average" in problem(tmp_path, "link.bandwidth=1 Mbit/s")
+    beside = TUNED + "weight_average: {ema: {horizon: 1000 samples, counts: trained}}\n"
+    assert "weight_average" in problem(tmp_path, text=beside)
+    write_table(tmp_path / "tuning" / "study.yaml", "study", 1000, entries(tmp_path))
+    assert "weight_average" not in (tmp_path / "tuning" / "study.yaml").read_text()
+    load(tmp_path, beside)  # judged by the weights themselves
+
+
 @pytest.mark.parametrize("text", ["{tuned: {file: tuning/study.yaml}}", "{name: tuned, file: tuning/study.yaml}"])
 def test_spellings(folder, text):
     assert ids(load(folder, BASE.replace("{sgd: {lr: 0.1, momentum: 0.9}}", text))) == ids(load(folder, BASE))

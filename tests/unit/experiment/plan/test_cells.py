@@ -39,6 +39,32 @@ def test_equal_meanings_have_equal_ids_whatever_the_spelling(tmp_path: Path) -> 
     assert len({plan(tmp_path, text).cells[0].id for text in spellings}) == 1
 
 
+def test_a_method_with_several_optimizers_is_several_arms(tmp_path: Path) -> None:
+    """The first that it comes with has its plain name; folders have that of the method, and say the rest anyway."""
+    matrix = """matrix:
+  algorithm, optimizer, weight_average:
+    - [ddp, sgd, none]
+    - [ddp, {sgd: {decay: linear}}, none]
+    - [single, muon, none]
+    - [single, {sgd: {lr: 0.1}}, {ema: 2e3 samples}]
+    - [{local-sgd: {period: 4}}, sgd, none]
+    - [{local-sgd: {period: 4}}, adam, none]
+    - [muloco, muon, none]
+"""
+    cells = plan(tmp_path, BASE.replace("optimizer: {sgd: {lr: 0.05}}\n", matrix)).cells
+    assert [cell.arm for cell in cells] == [
+        *("ddp", "ddp(decay=linear)", "single", "single(optimizer=sgd,weight_average=ema)"),
+        *("local-sgd(period=4)", "local-sgd(period=4,optimizer=adam)", "muloco"),
+    ]
+    assert cells[3].slug.startswith("single-") and len({cell.slug for cell in cells}) == len(cells)
+
+
+def test_an_arm_that_always_has_one_optimizer_keeps_its_name(tmp_path: Path) -> None:
+    matrix = "matrix:\n  algorithm, optimizer: [[ring, sgd], [qadam, adam]]\n  link.bandwidth: [1 Mbit/s, 2 Mbit/s]\n"
+    cells = plan(tmp_path, BASE.replace("optimizer: {sgd: {lr: 0.05}}\n", matrix)).cells
+    assert [cell.arm for cell in cells] == ["ring", "ring", "qadam", "qadam"]
+
+
 def test_whatever_changes_the_training_changes_the_id(tmp_path: Path) -> None:
     changes = [
         "nodes=2",

@@ -123,6 +123,19 @@ def test_the_convergence_run_has_the_curve_of_the_test_split_and_timing_runs_sta
         assert [timing.id for timing in parts.timings] == [timing.id for timing in before.timings]
 
 
+def test_parts_keep_the_length_of_the_whole_training(load) -> None:
+    """A timing run is short, and steps as at the begin of the cell that it is for; averages cost it their time."""
+    how = ["optimizer={sgd: {lr: 0.1, decay: linear}}", "weight_average={tail: 25 %}"]
+    cell = build_plan(load("", *how)).cells[0]
+    parts = parts_of(cell)
+    budget = float(cell.config.limit.samples)
+    for part in (parts.convergence.config, parts.timing.config):
+        assert part.optimizer.options.decay_over == part.weight_average.options.over_samples == budget
+    assert parts.timing.config.limit.samples < budget
+    plain = parts_of(build_plan(load()).cells[0])
+    assert parts.convergence.id != plain.convergence.id and parts.timing.id != plain.timing.id
+
+
 def test_where_composing_saves_nothing_cells_run_whole(load) -> None:
     unshaped = build_plan(load("", "link=unshaped")).cells[0]
     assert runs_whole_anyway(unshaped.config)

@@ -24,7 +24,13 @@ def test_outages_that_end_a_cell_are_told(tmp_path: Path, duration: str, runs: b
 
 @pytest.mark.parametrize(
     ("algorithm", "momentum", "warned"),
-    [("random-k", 0.9, True), ("random-k", 0.0, False), ("ef-signsgd", 0.9, True), ("top-k", 0.9, False)],
+    [
+        ("random-k", 0.9, True),
+        ("random-k", 0.0, False),
+        ("ef-signsgd", 0.9, True),
+        ("cocktail-sgd", 0.9, True),
+        ("top-k", 0.9, False),
+    ],
 )
 def test_a_momentum_that_keeps_a_method_from_training_is_told(
     tmp_path: Path, algorithm: str, momentum: float, warned: bool

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import ConfigError, LaunchError
+from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config import CellConfig, load_experiment
+from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
@@ -175,7 +177,9 @@ UNLIKE_ITS_STEP = {"async", "ddp-post-local-sgd", "post-local-sgd", "qadam", "on
                          ids=lambda row: str(row["preset"]))  # fmt: skip
 def test_wire_bytes_are_those_that_were_counted(tmp_path: Path, row: dict[str, float]) -> None:
     """docs/algorithms/bytes.md: what a message costs beside its payload, half of it where messages are small."""
-    traffic = traffic_of(config(tmp_path, f"algorithm={row['preset']}"), CNN)
+    preset = PRESETS[str(row["preset"])]
+    optimizers = ALGORITHMS.load(preset.algorithm).optimizers or ("sgd",)
+    traffic = traffic_of(config(tmp_path, f"algorithm={preset.name}", f"optimizer={optimizers[0]}"), CNN)
     ratio = wire_bytes(traffic, SWITCHED.full_frame) / traffic.total_bytes
     assert ratio == pytest.approx(row["wire_per_payload"], rel=0.03)
 

@@ -262,3 +262,22 @@ def test_when_the_test_split_is_looked_at_counts_where_it_is_not_as_ever() -> No
     assert what_counts(always)["evaluate"] == {"every": "2000 samples", "test": "always"}
     written = always.model_dump(mode="json", by_alias=True)
     assert CellConfig.model_validate(written) == always and recorded_identity(written) == identity(always)
+
+
+def test_a_decay_and_an_average_make_another_cell_and_none_of_them_makes_none() -> None:
+    before = identity(config())
+    assert identity(config(optimizer={"sgd": {"lr": 0.1, "decay": None}}, weight_average="none")) == before
+    ids = {
+        before,
+        identity(config(optimizer={"sgd": {"lr": 0.1, "decay": "linear", "decay_over": "9000 samples"}})),
+        identity(config(optimizer={"sgd": {"lr": 0.1, "decay": "cosine", "decay_over": "9000 samples"}})),
+        identity(config(optimizer={"sgd": {"lr": 0.1, "decay": "cosine", "decay_over": "8000 samples"}})),
+        identity(config(weight_average={"ema": "500 samples"})),
+        identity(config(weight_average={"ema": {"horizon": "500 samples", "counts": "trained"}})),
+        identity(config(weight_average="tail")),
+    }
+    assert len(ids) == 7
+    averaged = config(weight_average={"tail": {"share": 0.2}})
+    told = averaged.model_dump(mode="json", by_alias=True)
+    assert recorded_identity(told) == identity(averaged) == identity(CellConfig.model_validate(told))
+    assert what_counts(averaged)["weight_average"] == {"name": "tail"}

@@ -28,7 +28,7 @@ def algorithm(interval_ms=2.0, warmup_steps=0):
 
 def shift(node, amount):
     """Change all weights, as an optimizer would."""
-    with node.running._background.lock, torch.no_grad():
+    with node.running._background.weights_held(), torch.no_grad():
         for parameter in node.model.parameters():
             parameter.add_(amount)
 

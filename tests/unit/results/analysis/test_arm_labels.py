@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fixtures_records import Study, write_study
 
 from bwbench.records import iter_cells
+from bwbench.records.cell_identity import recorded_identity
 from bwbench.records.schema import CellRecord
 from bwbench.results.analysis.arm_labels import arm_labels, recorded_name, unlike_arms_note
 
@@ -88,3 +90,15 @@ def test_rates_of_their_own_are_said(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ring", "threshold"), repeats=1))
     note = unlike_arms_note(iter_cells(tmp_path))
     assert note is not None and note.endswith("; optimizer lr.")
+
+
+def test_of_another_optimizer_its_own_options_are_not_said(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ring", "threshold"), repeats=1))
+    (file,) = tmp_path.glob("study/threshold-*/cell.json")
+    cell = json.loads(file.read_text())
+    cell["config"]["optimizer"] = {"name": "muon", "lr": 0.02, "scale": "original", "steps": 5}
+    before, cell["id"] = cell["id"], recorded_identity(cell["config"])
+    file.write_text(json.dumps(cell))
+    file.parent.rename(str(file.parent).replace(before, cell["id"]))
+    note = unlike_arms_note(iter_cells(tmp_path))
+    assert note is not None and note.endswith("; optimizer lr; optimizer.")

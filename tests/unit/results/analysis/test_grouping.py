@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fixtures_matrices import write_matrix
 from fixtures_records import Study, write_study
 
 from bwbench.records import CellFolder, iter_cells
@@ -53,6 +54,32 @@ def test_settings_that_only_follow_another_one_make_none(tmp_path: Path) -> None
 def test_what_differs_between_arms_alone_makes_none(tmp_path: Path) -> None:
     found = group_cells(folders(tmp_path, quick()))  # the fixture tunes threshold's learning rate
     assert len(found) == 1
+
+
+def test_a_method_with_two_optimizers_is_two_arms_of_one_picture(tmp_path: Path) -> None:
+    """And one node alone with another one is no repeat of itself."""
+    file = tmp_path / "fair.yaml"
+    file.write_text("""
+name: fair
+nodes: 2
+link: {bandwidth: 10 Mbit/s}
+model: mlp
+target: {accuracy: 0.9}
+matrix:
+  algorithm, optimizer:
+    - [ddp, sgd]
+    - [ddp, {muon: {decay: linear}}]
+    - [muloco, muon]
+    - [single, sgd]
+    - [single, adamw]
+    - [single, muon]
+""")
+    write_matrix(tmp_path / "results", file)
+    (group,) = group_cells(list(iter_cells(tmp_path / "results")))
+    assert sorted(folder.cell.arm for folder in group.folders) == [
+        *("ddp", "ddp(optimizer=muon,decay=linear)", "muloco"),
+        *("single", "single(optimizer=adamw)", "single(optimizer=muon)"),
+    ]
 
 
 def test_a_limit_that_follows_the_bandwidth_makes_none(tmp_path: Path) -> None:

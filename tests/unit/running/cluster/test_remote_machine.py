@@ -20,7 +20,8 @@ from bwbench.running.cluster import ray_executor
 from bwbench.running.cluster import remote_machine as module
 from bwbench.running.cluster.ray_executor import RayExecutor, check_answers, ray_address
 from bwbench.running.cluster.remote_machine import Work, carry_out, describe_here, representatives
-from bwbench.running.sweep.scheduler import Finished, Machine, TakenElsewhere, Unfit, pack, unpack
+from bwbench.running.executor import Finished, Machine, TakenElsewhere, Unfit
+from bwbench.running.sweep.scheduler import pack, unpack
 from tests.unit.running.cells import planned_cells
 
 

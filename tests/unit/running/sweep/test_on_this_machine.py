@@ -21,7 +21,7 @@ from bwbench.running.run_cell import CellObserver, CellRun, ended_since
 from bwbench.running.sweep import plan_sweep
 from bwbench.running.sweep.account import Account, Notifier, Tally
 from bwbench.running.sweep.scheduler import Scheduler
-from bwbench.running.sweep.this_machine import ThisMachine
+from bwbench.running.this_machine import ThisMachine
 from tests.unit.running.sweep.studies import write_study
 
 SILENT = Notifier(None, print)
@@ -261,7 +261,7 @@ def test_virtual_nodes_run_at_once_up_to_the_processors_and_never_beside_what_is
 
 
 def test_no_more_virtual_nodes_begin_while_another_process_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bwbench.running.sweep.this_machine.turn_is_awaited", lambda: True)
+    monkeypatch.setattr("bwbench.running.this_machine.turn_is_awaited", lambda: True)
     virtual, items = VirtualRuns(), [with_virtual_nodes(item) for item in planned(folder)]
     account = Account(items, Watching(), SILENT)
     Scheduler(ThisMachine(Runs(), virtual, num_processors=3), account, {}).work_through(items)

@@ -21,19 +21,10 @@ from bwbench.records import read_json, write_json_atomic, write_record
 from bwbench.records.lock import claimed
 from bwbench.records.schema import Evaluation, Event, Status
 from bwbench.running.cluster.remote_machine import Work
+from bwbench.running.executor import Finished, Lost, Machine, Report, TakenElsewhere, Unfit
 from bwbench.running.run_cell import CellObserver
 from bwbench.running.sweep.account import Account, Notifier, Tally
-from bwbench.running.sweep.scheduler import (
-    MOST_LOSSES,
-    Finished,
-    Lost,
-    Machine,
-    Report,
-    Scheduler,
-    TakenElsewhere,
-    Unfit,
-    pack,
-)
+from bwbench.running.sweep.scheduler import MOST_LOSSES, Scheduler, pack
 from tests.unit.running.cells import planned_cells
 
 EVALUATION = Evaluation(split="test", step=0, samples=0, clock_s=0.0, mean={})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from bwbench.experiment.config import Experiment, load_experiment
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records import EventWriter, write_json_atomic, write_record
 from bwbench.records.schema import Evaluation, Status, finite
+from bwbench.running.this_machine import ThisMachine
 
 BASE = """\
 name: study
@@ -65,6 +66,18 @@ class Trainer:
         )
         write_record(item.folder / "status.json", status)
         return status
+
+
+def on(trainer: Trainer, num_processors: int = 1) -> ThisMachine:
+    """This machine, with trials that end at their second look."""
+
+    def begin(
+        item: PlannedCell, wall_limit_s: float, observer: object, turn: object, look_s: float
+    ) -> Generator[None, None, Status]:
+        yield
+        return trainer(item, wall_limit_s, observer)
+
+    return ThisMachine(trainer, begin, num_processors)
 
 
 class Quiet:

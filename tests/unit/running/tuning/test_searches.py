@@ -111,3 +111,22 @@ def test_a_seed_that_is_reported_is_refused(tmp_path, seed):
     with pytest.raises(ConfigError, match=rf"--seed {seed} .* is one of the seeds .* \(7, 8, 9\)"):
         searches_of(experiment, seed)
     assert searches_of(experiment, 10)
+
+
+def test_an_arm_that_writes_its_rate_out_beside_others_of_a_table_is_not_searched(tmp_path):
+    text = BASE.replace("optimizer: {tuned: rates.yaml}\n", "") + (
+        "matrix:\n  algorithm, optimizer: [[ring, {tuned: rates.yaml}], [top-k, {sgd: {lr: 0.1}}]]\n"
+    )
+    assert [search.arm for search in searches_of(load(tmp_path, text, tuning=True), seed=1000)] == ["ring"]
+    written = text.replace("{tuned: rates.yaml}", "{sgd: {lr: 0.1}}")
+    found = searches_of(load(tmp_path, written, tuning=True), seed=1000)
+    assert [search.arm for search in found] == ["ring", "top-k"], "all where none names a table"
+
+
+def test_a_method_with_rates_of_its_own_has_its_own_grid(tmp_path):
+    text = BASE.replace("rates.yaml}", "{file: rates.yaml, optimizer: {sgd: {}}}}") + (
+        "matrix: {algorithm: [ring, demo]}\n"
+    )
+    ring, demo = searches_of(load(tmp_path, text, tuning=True), seed=1000)
+    assert demo.grid[len(demo.grid) // 2] == 0.001 and ring.grid[len(ring.grid) // 2] == 0.05
+    assert ring.rates_key != demo.rates_key, "one does not make the other's grid grow"

@@ -12,7 +12,7 @@ from bwbench.experiment.config.tuned_table import Made, RateTrial, TunedEntry, s
 from bwbench.records import write_json_atomic
 from bwbench.running.tuning.search import progress, searches_of, tune
 from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, write_table
-from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load
+from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load, on
 
 TWO_ARMS = BASE + "matrix: {algorithm: [ring, qadam]}\n"
 KIN = BASE + "matrix: {algorithm: [ring, top-k, ddp, ring-fp16]}\n"
@@ -31,7 +31,7 @@ def entries_after(tmp_path, outcome, text=BASE, retry=()):
     def ended(search, found):
         entries[search.arm] = entry_of(search, found)
 
-    tune(searches, tmp_path, [1.0] * len(searches), Quiet(), ended, retry, trainer)
+    tune(searches, tmp_path, [1.0] * len(searches), Quiet(), ended, on(trainer), retry)
     return [*entries.values()], trainer
 
 
@@ -75,7 +75,7 @@ def test_a_grid_grows_for_all_arms_until_the_best_lies_inside(tmp_path):
 
     trainer._outcome = outcome
     searches = searches_of(load(tmp_path, text, tuning=True), seed=1000)
-    tune(searches, tmp_path, [1.0, 1.0], Quiet(), lambda *one: entries.append(entry_of(*one)), (), trainer)
+    tune(searches, tmp_path, [1.0, 1.0], Quiet(), lambda *one: entries.append(entry_of(*one)), on(trainer))
     assert [entry.grid for entry in entries] == [(*GRID, 0.8, 1.6)] * 2
     assert [len(entry.trials) for entry in entries] == [19, 19], "as many trainings for both"
     assert entries[0].lr == pytest.approx(0.05, rel=0.1) and entries[1].lr == pytest.approx(0.8, rel=0.1)
@@ -97,7 +97,7 @@ def test_a_grid_grows_when_several_seeds_put_the_best_at_its_end(tmp_path):
     trainer, entries = Trainer(valley(0.2)), {}
     trainer._outcome = lambda lr: valley(0.2 if trainer.seeds[-1] == 1000 else 2.0)(lr)
     searches = searches_of(load(tmp_path, tuning=True), seed=1000)
-    tune(searches, tmp_path, [1.0], Quiet(), lambda *one: entries.update({0: entry_of(*one)}), (), trainer)
+    tune(searches, tmp_path, [1.0], Quiet(), lambda *one: entries.update({0: entry_of(*one)}), on(trainer))
     assert entries[0].grid[-1] >= 0.8 and len(entries[0].trials) == len(entries[0].grid) + 10
     assert 0.4 < entries[0].lr < entries[0].grid[-1]
 
@@ -142,9 +142,33 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path):
 def test_how_many_trainings_there_are_is_said_from_the_begin(tmp_path):
     searches = searches_of(load(tmp_path, tuning=True), seed=1000)
     observer = Quiet()
-    tune(searches, tmp_path, [1.0], observer, lambda *_: None, (), Trainer(valley(0.1)))
+    tune(searches, tmp_path, [1.0], observer, lambda *_: None, on(Trainer(valley(0.1))))
     assert observer.told == [(number, 17) for number in range(1, 18)]
     assert progress(searches[0], tmp_path).state.best.rate == pytest.approx(0.1, rel=0.1)
+
+
+def test_several_trainings_run_at_once_where_nodes_are_virtual(tmp_path):
+    """What the table says does not depend on how many; ``async`` needs workers, and has the machine to itself."""
+    text = BASE + "matrix: {algorithm: [ring, top-k, async]}\n"
+    (tmp_path / "alone").mkdir()
+    alone, _ = entries_after(tmp_path / "alone", valley(0.1), text)
+    searches = searches_of(load(tmp_path, text, tuning=True), seed=1000)
+    at_once, entries, seen = set(), {}, Quiet()
+
+    class Counting(Quiet):
+        def cell_started(self, item, number, total):
+            seen.told.append((number, total))
+            at_once.add(item.cell.id)
+            assert len(at_once) <= 4 and (item.cell.config.compute.virtual or len(at_once) == 1)
+
+        def cell_finished(self, item, status):
+            at_once.discard(item.cell.id)
+
+    executor = on(Trainer(valley(0.1)), num_processors=4)
+    tune(searches, tmp_path / "four", [1.0] * 3, Counting(), lambda *one: entries.update({one[0].arm: one}), executor)
+    assert [search.config.compute.virtual for search in searches] == [True, True, False]
+    assert [entry_of(*entries[one.arm]).trials for one in alone] == [one.trials for one in alone]
+    assert len(seen.told) == 3 * 17 and max(seen.told) == (3 * 17, 3 * 17)
 
 
 TUNE = BASE + "matrix: {algorithm: [ring, local-sgd]}\ntune: {period: [2, 8], rate: [0.025, 0.05, 0.1, 0.2]}\n"
@@ -164,7 +188,7 @@ def tuned_together(tmp_path, better):
 
     trainer = Periods(valley(0.08))
     searches = searches_of(load(tmp_path, TUNE, tuning=True), seed=1000)
-    tune(searches, tmp_path, [1.0] * 2, Quiet(), lambda *one: entries.update({one[0].arm: entry_of(*one)}), (), trainer)
+    tune(searches, tmp_path, [1.0] * 2, Quiet(), lambda *one: entries.update({one[0].arm: entry_of(*one)}), on(trainer))
     write_table(tmp_path / "rates.yaml", "study", 1000, [*entries.values()])
     return entries["ring"], entries["local-sgd"]
 
@@ -304,8 +328,7 @@ def test_trials_of_the_table_are_not_trained_again_where_their_records_are_missi
         [1.0, 1.0],
         Quiet(),
         lambda *one: found.append(settled(rows, entry_of(*one))),
-        (),
-        trainer,
+        on(trainer),
     )
     assert found[0] == entry
     assert {arm for arm, _ in trainer.ran} == {"qadam"}
@@ -324,8 +347,7 @@ def test_a_trial_beside_those_of_the_table_says_so(tmp_path):
         [1.0],
         Quiet(),
         lambda *one: found.append(settled(rows, entry_of(*one))),
-        (),
-        trainer,
+        on(trainer),
     )
     assert [lr for _, lr in trainer.ran] == [entry.trials[16].lr] and found[0].lr == entry.lr
     assert found[0].trials == entry.trials

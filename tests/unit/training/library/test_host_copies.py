@@ -1,4 +1,4 @@
-"""The way of gradients between an accelerator and host memory, with a model that is on the CPU all the time."""
+"""The way of gradients as copies through host memory, with a model that is on the CPU all the time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_copies_change_nothing(algorithm: str) -> None:
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize(("algorithm", "reason"), [("ddp", "NCCL"), ("no-communication", "every step")])
+@pytest.mark.parametrize(
+    ("algorithm", "reason"), [("ddp", "DistributedDataParallel"), ("no-communication", "every step")]
+)
 def test_what_needs_more_than_gradients_is_refused(algorithm: str, reason: str) -> None:
     with patch.object(distribution, "needed", return_value=True), pytest.raises(ConfigError, match=reason):
         together(2, lambda rank: train(rank, algorithm))

@@ -13,6 +13,7 @@ from bwbench import Distributed, distribute
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.method_names import PRESETS
+from bwbench.training.loop.muon import Muon
 from tests.unit.training.library.together import batch, loss_of, small_model, together, values
 
 NUM_RANKS = 3
@@ -308,8 +309,9 @@ def test_every_method_runs_in_one_process(algorithm: str) -> None:
     def work(rank: int) -> None:
         model = small_model()
         known = ALGORITHMS.load(PRESETS[algorithm].algorithm).optimizers
-        optimizer = torch.optim.Adam(model.parameters()) if known else sgd(model)
-        if "dgc" in algorithm or algorithm in ("ef-signsgd", "random-k"):  # go with no momentum
+        own = Muon(model.parameters()) if "muon" in known else torch.optim.Adam(model.parameters())
+        optimizer = own if known and "sgd" not in known else sgd(model)
+        if "dgc" in algorithm or algorithm in ("ef-signsgd", "random-k", "cocktail-sgd", "demo"):  # go with no momentum
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         before = values(model)
         with distribute(model, optimizer, algorithm) as handle:

@@ -11,6 +11,7 @@ import torch
 from bwbench import distribute
 from bwbench.base.registry import ALGORITHMS
 from bwbench.experiment.config.method_names import PRESETS
+from bwbench.training.loop.muon import Muon
 from tests.unit.training.library.together import batch, loss_of, small_model, together, values
 
 NUM_RANKS = 4
@@ -21,8 +22,8 @@ SHORT = {"period": 3, "overlap": 0, "warmup": 2, "fragments": 2}
 OVERLAPPED = {"overlapped-local-sgd": 2, "streaming-diloco": 1}
 # Results that depend on when a thread gets its turn; torch's DDP, which orders its sums anew after its first step; and
 # what one process does alone.
-NOT_REPEATABLE = ("async", "single", "torch")
-WITHOUT_MOMENTUM = ("dgc", "dgc-int4", "ef-signsgd", "random-k")
+NOT_REPEATABLE = ("async", "single", "torch", "deco-sgd")
+WITHOUT_MOMENTUM = ("dgc", "dgc-int4", "ef-signsgd", "random-k", "cocktail-sgd", "demo")
 METHODS = [name for name, preset in PRESETS.items() if not {*NOT_REPEATABLE} & {preset.algorithm, preset.collective}]
 # One method of each algorithm: what is kept for the first step is no matter of collectives and codecs.
 FIRST = list({PRESETS[name].algorithm: name for name in reversed(METHODS)}.values())
@@ -50,7 +51,7 @@ def train(
     optimizer: torch.optim.Optimizer = (
         torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.0 if name in WITHOUT_MOMENTUM else 0.9)
         if not known or "sgd" in known
-        else torch.optim.Adam(model.parameters(), lr=0.01)
+        else (Muon if "muon" in known else torch.optim.Adam)(model.parameters(), lr=0.01)
     )
     first = 0
     with distribute(model, optimizer, spelling(name)) as handle:

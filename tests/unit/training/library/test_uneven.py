@@ -24,6 +24,7 @@ TOP_K["compression"] = {"top-k": {"ratio": 0.1}}
 RING = {"algorithm": "ring"}
 DDP = {"algorithm": "ddp"}
 QADAM = {"algorithm": {"qadam": {"warmup_steps": 2}}}
+DELAYED = {"algorithm": {"deco-sgd": {"ratio": 0.3, "staleness": 2}}}
 LOCAL: dict[str, dict[str, Any]] = {
     "local-sgd": {"algorithm": {"local-sgd": {"period": 2}}},
     "late local-sgd": {"algorithm": {"local-sgd": {"period": 3, "overlap": 2}}},
@@ -102,7 +103,9 @@ def test_the_mean_is_over_all_ranks_or_over_those_with_data(
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
-@pytest.mark.parametrize("method", [TOP_K, QADAM, {"algorithm": "no-communication"}], ids=["top-k", "qadam", "none"])
+@pytest.mark.parametrize(
+    "method", [TOP_K, QADAM, DELAYED, {"algorithm": "no-communication"}], ids=["top-k", "qadam", "delayed", "none"]
+)
 def test_replicas_stay_equal_with_every_method_that_averages_gradients(method: dict[str, Any], num_ranks: int) -> None:
     found = together(num_ranks, lambda rank: train(rank, method, BATCHES[num_ranks]))
     assert all(torch.equal(found[0][0], other) for other, _ in found)

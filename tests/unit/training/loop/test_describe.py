@@ -37,6 +37,8 @@ def test_describe_answers_each_request(tmp_path):
         {"model": {"name": "two-layers"}, "dataset": digits, **usual, "plugins": [str(plugin)]},
         {"model": {"name": "two-layers"}, "dataset": {"name": "mnist"}, **usual},
         {"model": small, "dataset": text, **usual},
+        {"model": {"name": "cnn"}, "dataset": {"name": "mnist"}, **usual},
+        {"model": {"name": "cnn"}, "dataset": {"name": "mnist"}, **usual, "optimizer": "muon"},
     ]
     done = subprocess.run(
         [sys.executable, "-m", "bwbench.training.loop.describe"],
@@ -46,7 +48,9 @@ def test_describe_answers_each_request(tmp_path):
         check=True,
         timeout=280,
     )
-    logistic, wrong_task, wrong_option, plugged, wrong_shape, transformer = json.loads(done.stdout)["results"]
+    found = json.loads(done.stdout)["results"]
+    logistic, wrong_task, wrong_option, plugged, wrong_shape, transformer, by_sgd, by_muon = found
+    assert by_muon["compute_s"] > by_sgd["compute_s"]  # a batch of four, and matrices of 128 by 1568
     assert logistic["num_parameters"] == 650
     assert logistic["parameter_shapes"] == [[10, 64], [10]]
     assert 0 < logistic["compute_s"] < 1 and 0 < logistic["sample_s"] < 0.1 and 0 < logistic["start_s"] < 60

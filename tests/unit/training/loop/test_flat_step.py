@@ -51,7 +51,7 @@ def trained(config, num_steps: int) -> list[list[torch.Tensor]]:
     return run_ranks(config.nodes, work)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.names())
+@pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS.names() if name != "muon"])  # steps matrices
 @pytest.mark.parametrize(
     "algorithm",
     ["ring-fp16", "threshold", {"local-sgd": PERIODIC}, {"diloco": PERIODIC}, "decentralized", "no-communication"],

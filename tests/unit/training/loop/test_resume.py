@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import ALGORITHMS
 from bwbench.base.step_time import SteadyStepTime
 from bwbench.experiment.config import CellConfig
@@ -39,7 +40,7 @@ EVENTS_THAT_COUNT = ("step", "samples", "loss", "lr", "payload_bytes")
 SHORT = {"period": 7, "overlap": 0, "warmup": 11, "fragments": 2, "warmup_steps": 11, "interval": 4}
 OVERLAPPED = {"overlapped-local-sgd": 3, "streaming-diloco": 2}
 # Its results depend on when a thread gets its turn; those that torch exchanges need processes of their own.
-NOT_HERE = ("async", "single", "torch", "hivemind")
+NOT_HERE = ("async", "single", "torch", "hivemind", "deco-sgd")
 METHODS = [name for name, preset in PRESETS.items() if not {*NOT_HERE} & {preset.algorithm, preset.collective}]
 
 
@@ -47,7 +48,7 @@ def config_of(name: str, **changes: Any) -> CellConfig:
     algorithm = ALGORITHMS.load(PRESETS[name].algorithm)
     short = {**SHORT, "overlap": OVERLAPPED.get(name, 0)}
     known = {field.alias or key for key, field in algorithm.Config.model_fields.items()}
-    sgd = {"lr": 0.05} if name in ("dgc", "dgc-int4") else {"lr": 0.05, "momentum": 0.9}  # its own momentum
+    sgd = {"lr": 0.05} if name in ("dgc", "dgc-int4", "demo") else {"lr": 0.05, "momentum": 0.9}  # its own momentum
     raw = {
         "nodes": NUM_RANKS,
         "link": "unshaped",
@@ -55,7 +56,7 @@ def config_of(name: str, **changes: Any) -> CellConfig:
         "dataset": "digits",
         "batch_size": 16,
         "algorithm": {name: {key: value for key, value in short.items() if key in known}},
-        "optimizer": {"adam": {"lr": 1e-3}} if "adam" in algorithm.optimizers else {"sgd": sgd},
+        "optimizer": {algorithm.optimizers[0]: {"lr": 1e-3}} if algorithm.optimizers else {"sgd": sgd},
         "evaluate": {"every": f"{32 * EVERY} samples"},
         "limit": {"samples": 32 * STEPS},
         "stop": "limit",
@@ -134,6 +135,23 @@ def test_what_an_optimizer_keeps_of_whole_buckets_resumes_too(tmp_path: Path) ->
     train(config, tmp_path / "attempt-1")
     resume(config, tmp_path)
     assert_alike(tmp_path)
+
+
+@pytest.mark.parametrize("average", [{"ema": "200 samples"}, {"tail": {"share": 0.5, "counts": "trained"}}], ids=str)
+@pytest.mark.parametrize("method", ["ring", "local-sgd"])
+def test_averages_of_weights_and_a_decaying_rate_resume_too(method: str, average: JsonObject, tmp_path: Path) -> None:
+    """What is scored is the average; the checkpoint at three quarters of the training is in the last part of it."""
+    muon = {"muon": {"lr": 0.01, "warmup": f"{32 * EVERY} samples", "decay": "cosine"}}
+    config = config_of(method, weight_average=average, optimizer=muon, model={"mlp": {"hidden": [16, 16]}})
+    assert config.optimizer.options.decay_over == 32 * STEPS
+    train(config, tmp_path / "attempt-1")
+    resume(config, tmp_path)
+    assert_alike(tmp_path)
+    for rank in range(NUM_RANKS):
+        whole, again = (events(tmp_path, attempt, rank, "eval") for attempt in (1, 2))
+        assert [one["beside"] for one in whole] == [one["beside"] for one in again]
+        assert {one["weights"] for one in whole} == {config.weight_average.options.counts}
+        assert whole[0]["mean"] == whole[0]["beside"] and whole[-1]["mean"] != whole[-1]["beside"]
 
 
 @pytest.fixture(scope="module")

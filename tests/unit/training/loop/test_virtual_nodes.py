@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "benchmarks"))
 from training_parts.pool import Pool
 from virtual_nodes_parts.both_ways import by_virtual_nodes, by_workers, tiny, virtual_presets
 
-TIME_ALONE = {"single", "async", "overlapped-local-sgd"}  # one node; and two that learn by what time things take
+# One node; and three that learn by what time things take.
+TIME_ALONE = {"single", "async", "overlapped-local-sgd", "deco-sgd"}
 
 
 @pytest.fixture(scope="module")
@@ -34,4 +35,12 @@ def test_all_repeatable_presets_may_be_virtual() -> None:
 def test_every_method_has_the_bits_of_as_many_workers(preset: str, num_nodes: int, pools: dict[int, Pool]) -> None:
     cell = tiny(preset, num_nodes)
     is_equal = by_virtual_nodes(cell) == by_workers(cell, pools[num_nodes])  # a diff of them would take minutes
+    assert is_equal
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("preset", ["ddp", "muloco"])
+def test_averages_of_weights_have_the_bits_of_as_many_workers(preset: str, pools: dict[int, Pool]) -> None:
+    cell = tiny(preset, 4, model="{cnn: {width: 4, hidden: 8}}", average="{ema: 200 samples}")
+    is_equal = by_virtual_nodes(cell) == by_workers(cell, pools[4])
     assert is_equal

@@ -1,11 +1,16 @@
-"""Data sets that are missing or damaged are said before anything starts: ``plan`` notes it, ``run`` ends by it."""
+"""Data sets and GPUs that are not here are said before anything starts: ``plan`` notes it, ``run`` ends by it."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from bwbench.base.errors import ConfigError
+from bwbench.cli import needed_here
+from bwbench.experiment.config import load_experiment
+from bwbench.experiment.plan import build_plan
 from tests.unit.cli.test_plan_and_list import BASE, Ended, ended_in_turn
 from tests.unit.training.datasets.official_format import write_idx_files
 
@@ -63,3 +68,15 @@ def test_run_ends_before_anything_starts(ended: dict[tuple[str, str], Ended], st
 def test_hosts_have_data_of_their_own(ended: dict[tuple[str, str], Ended]) -> None:
     one = ended["missing", "elsewhere"]
     assert "fashion-mnist/" not in one.stderr, one.stderr
+
+
+def test_a_gpu_that_is_not_here_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "study.yaml").write_text(BASE + "compute: {device: cuda}\n")
+    cells = build_plan(load_experiment(tmp_path / "study.yaml")).cells
+    monkeypatch.setattr(needed_here, "GPU_FILES", (str(tmp_path / "nvidiactl"),))
+    (problem,) = needed_here.device_problems(cells)
+    assert "needs a GPU" in problem.message and "device: cpu" in problem.message
+    with pytest.raises(ConfigError, match="needs a GPU"):
+        needed_here.check_needed(cells)
+    (tmp_path / "nvidiactl").touch()
+    assert needed_here.device_problems(cells) == []

@@ -16,9 +16,9 @@ from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.composing import WHOLE
 from bwbench.records.schema import Status
 from bwbench.running.composed import run_item
+from bwbench.running.executor import Finished, Machine, Report, TakenElsewhere
 from bwbench.running.machine_turn import SharedTurn, turn_is_awaited
 from bwbench.running.run_cell import BeginCell, CellObserver, CellRun, RunCell, begin_cell
-from bwbench.running.sweep.scheduler import Finished, Machine, Report, TakenElsewhere
 
 ROUND_S = 0.2  # in which every cell of virtual nodes is looked at once
 _Started = tuple[PlannedCell, float, CellObserver]
