@@ -271,6 +271,8 @@ def _applied(applied: Applied) -> Iterator[str]:
         yield f"queue {applied.queue_packets} packets{managed}"
     if applied.outages:
         yield f"{len(applied.outages)} outage(s)"
+    if applied.sites:
+        yield f"{len(applied.sites)} sites"
     if applied.nodes:
         yield f"node(s) {', '.join(sorted(applied.nodes))} differ"
     if applied.mtu is not None:

@@ -214,17 +214,21 @@ def _in_common(cells: Sequence[CellFolder]) -> str:
 def _goodput_lines(rows: Sequence[Outcome]) -> Iterator[str]:
     """What the link was to carry and did, before training: of all flows at once, which on a shared air is much less
     than the link's rate; and of one by itself where that was measured."""
-    by_flows: dict[int, list[Measurement]] = {}
+    by_flows: dict[tuple[int, bool], list[Measurement]] = {}
     is_shared = any(row.rows[0]["medium"] == "shared" for row in rows)
     where = " over the shared air" if is_shared else ""
     for folder in (folder for row in rows for folder in row.folders):
-        measured = folder.link.in_asked_time.achieved_before if folder.link is not None else None
-        if measured is not None and any(pair.asked_goodput_bps for pair in measured.pairs):
-            by_flows.setdefault(len(measured.pairs), []).append(measured)
-    for flows, found in sorted(by_flows.items()):
+        link = folder.link
+        measured = link.in_asked_time.achieved_before if link is not None else None
+        if link is not None and measured is not None and any(pair.asked_goodput_bps for pair in measured.pairs):
+            has_sites = link.applied is not None and bool(link.applied.sites)
+            by_flows.setdefault((len(measured.pairs), has_sites), []).append(measured)
+    for (flows, has_sites), found in sorted(by_flows.items()):
         pairs = [pair for measured in found for pair in measured.pairs]
         asked, achieved = ([getattr(pair, f"{what}_goodput_bps") for pair in pairs] for what in ("asked", "achieved"))
         line = f"goodput of one of {flows} flows, all sending{where}: "
+        if has_sites:
+            line = f"goodput of each of {flows} ways inside and between the sites, one flow on a line at a time: "
         line += f"{_rates(asked)} expected, {_rates(achieved)} achieved"
         alone = [[getattr(one, f"alone_{what}_goodput_bps") for one in found] for what in ("asked", "achieved")]
         if any(alone[0]):

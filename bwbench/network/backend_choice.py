@@ -75,6 +75,8 @@ def super_packet_bytes(link: Link, num_nodes: int, backend: str = "relay") -> in
         return None
     slowest_bps, size = min(node.slowest_bps for node in nodes), _relative_size(link)
     crowded = link.air is None and num_nodes * slowest_bps > MOST_SINGLE_TOTAL_BPS * size
+    if (sites := link.site_network(num_nodes)) is not None:  # a super-packet crosses their lines as well
+        slowest_bps = min(slowest_bps, *(line.rate_bps for line in sites.lines))
     if slowest_bps < (FEWEST_SUPER_BPS if crowded else MOST_SINGLE_BPS) * size:
         return None
     largest_bytes = min(MOST_BYTES, int(slowest_bps / 8 * LONGEST_S))

@@ -29,7 +29,7 @@ from bwbench.base.ownership import owned
 from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.link.dilation import cannot_dilate
-from bwbench.network.link.link import unknown_nodes
+from bwbench.network.link.link_checks import unknown_nodes
 from bwbench.network.link.named_links import on_top
 from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses, node_addresses

@@ -88,13 +88,17 @@ def measured_table(applied: Applied, measured: LinkMeasurement) -> Table:
     def goodput(pair: PairMeasurement) -> tuple[str, ...]:
         rates_bps = _of_both(applied, pair, "up_bps", "down_bps")
         what = "PHY" if applied.medium == "shared" else "of frames"
-        rate = "-" if rates_bps is None else f"{BANDWIDTH.show(min(rates_bps), 6)} {what}"
+        shared_bps, _ = applied.between(pair.src, pair.dst)
+        rate = "-" if rates_bps is None else f"{BANDWIDTH.show(min(*rates_bps, *shared_bps), 6)} {what}"
         error = _show(pair.goodput_error, "{:+.2%}")
         return _mbit(pair.asked_goodput_bps), rate, _mbit(pair.achieved_goodput_bps), error
 
     def round_trip(pair: PairMeasurement) -> tuple[str, ...]:
         latencies_s = _of_both(applied, pair, "latency_s", "latency_s")
-        delay = "-" if latencies_s is None else f"2 x {rounded(sum(latencies_s) / 2 * 1e3, 4)} ms"
+        delay = "-"
+        if latencies_s is not None:
+            outside_s = (applied.between(pair.src, pair.dst)[1] + applied.between(pair.dst, pair.src)[1]) / 2
+            delay = f"2 x {rounded((sum(latencies_s) / 2 + outside_s) * 1e3, 4)} ms"
         return _ms(pair.asked_rtt_s), delay, _ms(pair.achieved_rtt_s), _ms(pair.rtt_error_s, "+")
 
     def lost(pair: PairMeasurement) -> tuple[str, ...]:

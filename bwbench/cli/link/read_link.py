@@ -18,7 +18,8 @@ from bwbench.base.units import DURATION
 from bwbench.base.yaml_document import MAX_BYTES, Place, parse_yaml, read_text_file
 from bwbench.cli.link.link_options import LinkOptions
 from bwbench.network.link import Link
-from bwbench.network.link.link import unknown_nodes
+from bwbench.network.link.link import SHORTHANDS
+from bwbench.network.link.link_checks import unknown_nodes
 from bwbench.network.link.named_links import absolute_preset, expand_preset, on_top
 from bwbench.network.link.trace_file import freeze_link
 
@@ -129,7 +130,7 @@ class _File:
         if isinstance(content, Mapping) and "link" in content:
             content, place = content["link"], place.inside("link")
         elif isinstance(content, Mapping):
-            known = {*yaml_names(Link), "preset"}
+            known = {*yaml_names(Link), *SHORTHANDS}
             for key in content:
                 if key not in known:
                     raise ConfigError(place.inside(key).problem(unknown_key(key, ["link", *sorted(known)])))

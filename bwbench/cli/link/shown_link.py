@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bwbench.base.errors import EXIT_OK, BwbenchError, ConfigError
 from bwbench.base.units import BANDWIDTH, rounded
+from bwbench.cli.link.drawn_sites import drawn_sites
 from bwbench.cli.link.link_options import LinkOptions
 from bwbench.cli.link.read_link import read_link
 from bwbench.cli.output import plain_table, print_json, stdout
@@ -55,7 +56,7 @@ def show_hosts_or_link(options: LinkOptions, nodes: int, hosts: Path | None, *, 
     if not 1 <= nodes <= MAX_NODES:
         raise ConfigError(f"--nodes {nodes} is out of range: 1 to {MAX_NODES} on one machine")
     link = read_link(options, nodes)
-    rows, pairs = expected_of_nodes(link, nodes), expected_of_pairs(link, nodes)
+    rows, pairs, sites = expected_of_nodes(link, nodes), expected_of_pairs(link, nodes), link.site_network(nodes)
     backend: str | None = None  # no back end can carry it
     commands: list[str] | None = None  # tc has none for it
     refusal = None
@@ -75,6 +76,7 @@ def show_hosts_or_link(options: LinkOptions, nodes: int, hosts: Path | None, *, 
                 "backend": backend,
                 "backend_reason": reason,
                 "nodes": [row.to_json() for row in rows],
+                **(sites.applied() if sites is not None else {}),
                 "pairs": [asdict(pair) for pair in pairs],
                 "tc": commands,
                 "tc_refusal": refusal,
@@ -84,7 +86,11 @@ def show_hosts_or_link(options: LinkOptions, nodes: int, hosts: Path | None, *, 
     stdout().print(f"link      {link.describe()}, {len(rows)} node(s)")
     stdout().print(f"back end  {backend or 'none'}: {reason}")
     _print_settings(link)
+    if sites is not None:
+        print("", *drawn_sites(link, sites), sep="\n")
     _print_expected(rows, pairs)
+    if sites is not None:
+        print("\nBetween sites one stream at a time on each line; what several nodes send at once shares it.")
     print()
     print(refusal if commands is None else "\n".join(commands))
     return EXIT_OK
@@ -253,7 +259,7 @@ def expected_of_pairs(link: Link, num_nodes: int) -> list[ExpectedPair]:
             src=pair.src,
             dst=pair.dst,
             rtt_s=pair.rtt_s,
-            full_frame_s=pair.latency_s + _serialisation_s(link, pair.src, pair.dst),
+            full_frame_s=pair.latency_s + _serialisation_s(link, num_nodes, pair.src, pair.dst),
             udp_goodput_alone_bps=_finite(pair.alone_goodput_bps),
             tcp_goodput_alone_bps=_finite(pair.alone_bps / pair.full.wire_per_payload),
             udp_goodput_bps=_finite(pair.goodput_bps),
@@ -262,11 +268,14 @@ def expected_of_pairs(link: Link, num_nodes: int) -> list[ExpectedPair]:
     ]
 
 
-def _serialisation_s(link: Link, src: int, dst: int) -> float:
-    """A full frame through the sender's and the receiver's side of an idle link."""
+def _serialisation_s(link: Link, num_nodes: int, src: int, dst: int) -> float:
+    """A full frame through the sender's and the receiver's side of an idle link, and the lines between their sites."""
     sides = [(src, link.node(src).up_bps), (dst, link.node(dst).down_bps)]
     if link.air is None:
-        return sum(link.full_frame.num_bytes * 8 / rate_bps for _, rate_bps in sides)
+        sites = link.site_network(num_nodes)
+        shared = [] if sites is None else sites.route(sites.site_of[src], sites.site_of[dst])
+        rates_bps = [*(rate_bps for _, rate_bps in sides), *(line.rate_bps for line in shared)]
+        return sum(link.full_frame.num_bytes * 8 / rate_bps for rate_bps in rates_bps)
     return sum(
         link.air.transmission_s(link.full_frame.num_bytes, rate_bps)
         for node, rate_bps in sides

@@ -27,7 +27,7 @@ from bwbench.methods.compression.error_feedback import LINEAR_OPTIMIZERS, PLAIN,
 from bwbench.methods.roles import REFERENCE, averages_gradients
 from bwbench.network.backend_choice import choose
 from bwbench.network.link.frame_sizes import DEFAULT_MTU
-from bwbench.network.link.link import unknown_nodes
+from bwbench.network.link.link_checks import unknown_nodes
 from bwbench.network.link.node_link import TcpSettings
 from bwbench.network.namespaces.addresses import MAX_NODES
 
@@ -341,6 +341,7 @@ def _check_launcher(config: CellConfig) -> Iterator[Finding]:
         return
     beyond = {
         "medium": link.medium == "shared",
+        "sites": bool(link.sites),
         "trace": any(link.traces),
         "queue": link.is_managed,
         "cross_traffic": bool(link.cross_traffic),

@@ -25,6 +25,8 @@ from bwbench.experiment.config.hosts import MOST_WORKERS, Host
 from bwbench.experiment.config.matrix import CELL_KEYS, COMPONENT_KEYS, SECTIONS
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.config.tune_block import LEAST_RATES
+from bwbench.network.link.link import SHORTHANDS
+from bwbench.network.link.sites import published_regions
 
 Schema = dict[str, Any]  # as open as JSON Schema itself
 
@@ -33,6 +35,13 @@ _OWN: dict[str, Schema] = {
     "name": {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 100},
     "plugins": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []},
     "mode": {"enum": list(MODES), "default": MODES[0]},
+    "regions": {
+        "anyOf": [
+            {"type": "array", "items": {"enum": list(published_regions())}, "minItems": 2, "uniqueItems": True},
+            {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}, "minProperties": 2},
+        ],
+        "description": "Sites by the names of regions of a cloud, with the paths measured between them.",
+    },
     "preset": {
         "type": "string",
         "description": "Name of a link ('bwbench link presets' lists them), or FILE:NAME; other keys go on top.",
@@ -84,7 +93,8 @@ def build_schema() -> Schema:
     """The schema as plain data (JSON Schema, draft 2020-12)."""
     definitions: Schema = {key: _section(model) for key, model in SECTIONS.items() if key != "target"}
     del definitions["link"]["properties"]["shaped"]  # 'unshaped' says it
-    definitions["link"]["properties"] = {"preset": _OWN["preset"], **definitions["link"]["properties"]}
+    of_link = {**{key: _OWN[key] for key in SHORTHANDS}, **definitions["link"]["properties"]}
+    definitions["link"]["properties"] = {**of_link, "sites": _sites(of_link["sites"])}
     definitions["link"] = {"anyOf": [{"const": "unshaped"}, definitions["link"]]}
     definitions["target"] = {
         "anyOf": [
@@ -227,6 +237,17 @@ def _section(model: type[BaseModel]) -> Schema:
         properties[key] = {**described, **_plain(value), **({"default": defaults[key]} if key in defaults else {})}
     section: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**section, "required": schema["required"]} if "required" in schema else section
+
+
+def _sites(listed: Schema) -> Schema:
+    """A list of sites or of their names, or a mapping by names."""
+    site = listed["items"]
+    unnamed = {key: value for key, value in site.items() if key != "required"}
+    unnamed["properties"] = {key: value for key, value in site["properties"].items() if key != "name"}
+    named = {"type": "object", "additionalProperties": {"anyOf": [unnamed, {"type": "null"}]}, "minProperties": 2}
+    names = {**listed, "items": {"anyOf": [site["properties"]["name"], site]}}
+    about: Schema = {key: names.pop(key) for key in ("description", "default") if key in names}
+    return {**about, "anyOf": [named, names]}
 
 
 def _nested(part: Schema) -> Schema:

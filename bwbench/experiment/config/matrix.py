@@ -16,6 +16,7 @@ from bwbench.base.units import BANDWIDTH, DURATION, MEMORY, SAMPLES
 from bwbench.base.yaml_document import Place
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig, EvaluateConfig, LimitConfig, TargetConfig
 from bwbench.network.link import Link
+from bwbench.network.link.link import SHORTHANDS
 
 Key = tuple[str, ...]
 
@@ -55,7 +56,7 @@ def refusal_of_key(key: Key) -> str | None:
         return None if all(rest) and len(rest) <= 4 else unknown_key(show_key(key), CELL_KEYS)
     if head not in SECTIONS:
         return f"unknown key {show_key(key)!r}: {head!r} is a single value and has no keys inside"
-    names = [*yaml_names(SECTIONS[head]), *(["preset"] if head == "link" else [])]
+    names = [*yaml_names(SECTIONS[head]), *(SHORTHANDS if head == "link" else [])]
     if rest[0] not in names:
         return unknown_key(show_key(key), [f"{head}.{name}" for name in names])
     return None if len(rest) == 1 else f"unknown key {show_key(key)!r}: {head}.{rest[0]} has no keys inside"

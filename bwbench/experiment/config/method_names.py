@@ -16,6 +16,7 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import LEFT_OUT, METHOD_KEYS, CellConfig
 from bwbench.experiment.config.component_parsing import Spelling, parse_chain, parse_component, split_spelling
 from bwbench.methods.roles import REFERENCE, ArmStanding, as_role, standing_by_name
+from bwbench.network.link.site_network import sizes_of
 
 Components = tuple[Component, ...]  # algorithm, collective, codecs
 ALONE = "single"  # the preset of one node alone, as messages name it
@@ -292,9 +293,20 @@ def arm_name(config: CellConfig) -> str:
         codecs = "+".join(codec.name for codec in config.compression)
         parts = [] if config.algorithm.name == LEFT_OUT["algorithm"] else [config.algorithm.name]
         name = "-".join([*parts, *(part for part in (config.collective.name, codecs) if part != "none")])
-        usual = tuple(Component(part.name, type(part.options)()) for part in given)
+        algorithm, collective, *codecs_of_it = (Component(part.name, type(part.options)()) for part in given)
+        usual = (algorithm, _at_its_sites(config, collective), *codecs_of_it)
         options = _changed_options(given, usual)
     return f"{name}({','.join(f'{key}={value}' for key, value in options.items())})" if options else name
+
+
+def _at_its_sites(config: CellConfig, usual: Component) -> Component:
+    """The collective with the options that it takes from the link's sites where nobody says any."""
+    if config.nodes < 2 or not config.link.sites:
+        return usual
+    with contextlib.suppress(ValueError):  # they do not go with so many nodes, which is said elsewhere
+        sizes = sizes_of(config.link.sites, config.nodes)
+        return Component(usual.name, COLLECTIVES.load(usual.name).at_sites(usual.options, sizes))
+    return usual
 
 
 def arm_names(configs: Sequence[CellConfig]) -> list[str]:

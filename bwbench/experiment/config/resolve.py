@@ -14,7 +14,7 @@ from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
-from bwbench.base.registry import ALGORITHMS
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.base.step_time import DeclaredStepTime
 from bwbench.experiment.config.cell_config import (
     LEFT_OUT,
@@ -38,8 +38,11 @@ from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_pre
 from bwbench.experiment.config.step_trace import freeze_compute
 from bwbench.experiment.config.tune_block import with_options
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
+from bwbench.network.link import UNSHAPED
+from bwbench.network.link.link_checks import unknown_nodes
 from bwbench.network.link.named_links import absolute_preset
-from bwbench.network.link.trace_file import freeze_link, trace_notes
+from bwbench.network.link.site_network import sizes_of
+from bwbench.network.link.trace_file import freeze_link, trace_notes, with_paths_read
 
 Config = TypeVar("Config", bound=BaseModel)
 _NEEDED = {
@@ -118,6 +121,7 @@ def resolve(
     if config is not None:
         config = _within_limit(config)
         config, found, said = _with_traces_read(config, folder)
+        config = _at_its_sites(config)
         findings += found
         notes += said
         if config.nodes == 1 and not config.link.shaped:  # one node by itself, beside others that share a link
@@ -191,6 +195,16 @@ def resolve_method(asked: Mapping[str, Json], num_nodes: int, optimizer: Compone
     return ResolvedMethod(config, expanded.idle, warnings, tuple(notes))
 
 
+def _at_its_sites(config: CellConfig) -> CellConfig:
+    """With what the collective makes of the link's sites; where those do not go with the nodes it is said elsewhere."""
+    collective, link = config.collective, config.link
+    if config.nodes < 2 or not link.sites or unknown_nodes(link, config.nodes):
+        return config
+    sizes = sizes_of(link.sites, config.nodes)
+    options = COLLECTIVES.load(collective.name).at_sites(collective.options, sizes)
+    return config.model_copy(update={"collective": Component(collective.name, options)})
+
+
 def _within_limit(config: CellConfig) -> CellConfig:
     """With options that depend on how long training lasts: parts of a cell with other limits (timing runs) keep them.
 
@@ -213,6 +227,11 @@ def _notes_of_schedules(config: CellConfig) -> list[str]:
 def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, list[Finding], list[str]]:
     """The configuration with what is to be known of its traces, what is wrong with them, and how they were read."""
     link, compute, findings = config.link, config.compute, list[Finding]()
+    try:
+        link = with_paths_read(link, folder)
+    except ConfigError as error:
+        findings += [Finding(("link", "paths"), f"link.paths: {problem}") for problem in error.problems]
+        link = UNSHAPED  # of which all else can be said
     try:
         link = freeze_link(link, folder)
     except ConfigError as error:

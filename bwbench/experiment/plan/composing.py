@@ -25,7 +25,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import describe
 from bwbench.experiment.plan.estimate import estimate_cells, traffic_of
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
-from bwbench.methods.traffic import transfer_time_s
+from bwbench.methods.traffic import transfer_time_s, waiting_time_s
 from bwbench.network.link import Link
 from bwbench.records.cell_identity import identity
 
@@ -131,7 +131,7 @@ class Parts:
         traffic = traffic_of(self.config, self.shapes)
         if not traffic.total_bytes:
             return 0.0
-        latency_s = transfer_time_s(self.config.link, traffic.without_bytes())
+        latency_s = waiting_time_s(self.config.link, traffic)
         return (transfer_time_s(self.config.link, traffic) - latency_s) / traffic.total_bytes
 
 

@@ -13,7 +13,7 @@ import contextlib
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
@@ -25,7 +25,7 @@ from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.slowest_node import mean_step_s
 from bwbench.methods.compression.chain import nest
 from bwbench.methods.phases import WARM_UP_STEPS, first_exchange
-from bwbench.methods.traffic import Traffic, ack_per_payload, transfer_time_s, wire_bytes
+from bwbench.methods.traffic import Traffic, ack_per_payload, inside_time_s, transfer_time_s, wire_bytes
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
 
@@ -42,6 +42,7 @@ class Sending:
         rounds_per_step: exchanges of which an average step has a share: 1 where every step ends in one.
         waits: whether nodes wait for others in an exchange.
         first_exchange: the step, counted from 1, in which anything is sent for the first time; None where nobody says.
+        inside: of an average step within the link's sites, beside ``traffic``; None where nothing is.
     """
 
     traffic: Traffic
@@ -50,10 +51,18 @@ class Sending:
     rounds_per_step: float = 1.0
     waits: bool = True
     first_exchange: int | None = None
+    inside: Traffic | None = None
 
 
 def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
     """Payload of all kinds of steps, by what the components themselves say."""
+    found = _between_sites(config, parameter_shapes)
+    dense_bytes = GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
+    inside: Traffic = config.collective.build(COLLECTIVES).inside(config.nodes, dense_bytes)
+    return replace(found, inside=inside.scaled(min(1.0, found.rounds_per_step))) if inside.total_bytes else found
+
+
+def _between_sites(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
     traffic = traffic_of(config, parameter_shapes)
     phases = config.algorithm.build(ALGORITHMS).phases(parameter_shapes)
     if not phases:  # whoever says nothing about its steps, and sends in the background, goes on without waiting
@@ -208,9 +217,11 @@ def estimate(
     step_times = config.compute.step_times(config.nodes)
     padded_to_s = mean_step_s(step_times, steps, _steps_between_waits(config, sending))
     compute_s = max(unpadded_s, padded_to_s)
-    communication_s = transfer_time_s(config.link, traffic)
+    inside = sending.inside or Traffic.none(config.nodes)
+    communication_s = transfer_time_s(config.link, traffic) + inside_time_s(config.link, inside)
     step_s = max(compute_s, communication_s) if traffic.in_background else compute_s + communication_s
     whole_s = transfer_time_s(config.link, sending.warm_up) if sending.warm_up is not None else 0.0
+    each_bytes = map(sum, zip(traffic.payload_bytes_per_rank, inside.payload_bytes_per_rank, strict=True))
     warm_up_steps = min(steps, sending.warm_up_steps)
     warm_up_step_s = compute_s + whole_s
     # Methods that average now and then rehearse that once, besides the first steps as they come.
@@ -223,10 +234,10 @@ def estimate(
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
     return CellEstimate(
         num_parameters=description.num_parameters,
-        payload_bytes_per_step=traffic.total_bytes,
-        payload_bytes_per_rank=max(traffic.payload_bytes_per_rank, default=0.0),
-        wire_bytes_per_step=wire_bytes(traffic, config.link.full_frame),
-        ack_bytes_per_step=traffic.total_bytes * ack_per_payload(config.link.full_frame),
+        payload_bytes_per_step=traffic.total_bytes + inside.total_bytes,
+        payload_bytes_per_rank=max(each_bytes, default=0.0),
+        wire_bytes_per_step=wire_bytes(traffic, config.link.full_frame) + wire_bytes(inside, config.link.full_frame),
+        ack_bytes_per_step=(traffic.total_bytes + inside.total_bytes) * ack_per_payload(config.link.full_frame),
         compute_s=compute_s,
         unpadded_s=unpadded_s,
         padded_to_s=padded_to_s,
@@ -287,14 +298,17 @@ _PROBED: dict[tuple[str, int], float] = {}  # by link and nodes: many cells have
 
 
 def _probing_s(link: Link, num_nodes: int) -> float:
-    """One measurement, as ``network/probe/verification.py`` does it: round trips, loss, rate."""
-    pairs = probe_plan.pairs_of(link, num_nodes)
-    each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
-    total_s = each_s * len(probe_plan.ping_groups(pairs, num_nodes, is_shared=link.medium == "shared"))
-    flows = probe_plan.rate_flows(link, num_nodes)
-    total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows) + probe_plan.drain_s(link, flows)
-    if (losses := probe_plan.loss_flows(link, num_nodes)) is not None:
-        total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in losses)
+    """One measurement, as ``network/probe/verification.py`` does it: round trips, loss, rate; of sites in rounds."""
+    total_s = 0.0
+    for pairs in probe_plan.rounds_of(link, num_nodes):
+        each_s = max((probe_plan.num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
+        groups = probe_plan.ping_groups(pairs, len(pairs) or num_nodes, is_shared=link.medium == "shared")
+        total_s += each_s * len(groups)
+        flows = probe_plan.rate_flows(link, num_nodes, pairs)
+        total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows)
+        total_s += probe_plan.drain_s(link, flows, pairs)
+        if (losses := probe_plan.loss_flows(link, num_nodes, pairs)) is not None:
+            total_s += LEAD_S + max(flow.duration_s + flow.listen_s for flow in losses)
     if (alone := probe_plan.alone_flow(link, num_nodes)) is not None:
         flow = alone[1]
         total_s += LEAD_S + flow.duration_s + flow.listen_s + probe_plan.drain_s(link, [flow] * num_nodes)

@@ -22,7 +22,7 @@ from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import MakeCodec, Shape
 from bwbench.methods.deferred import torch
 from bwbench.methods.memory import State
-from bwbench.methods.traffic import Traffic, transfer_time_s
+from bwbench.methods.traffic import Traffic, transfer_time_s, waiting_time_s
 from bwbench.network.link import Link
 
 CANDIDATES_BYTES = tuple(64 * 1024 * 4**power for power in range(7))  # 64 kB to 256 MB
@@ -163,7 +163,7 @@ def end_of_exchange_s(
     for elements in buckets:
         ready += elements
         traffic = traffic_of_bucket(elements)
-        latency_s = transfer_time_s(link, traffic.without_bytes())
+        latency_s = waiting_time_s(link, traffic)
         sending_s = transfer_time_s(link, traffic) - latency_s
         now_s = max(now_s, backward_s * ready / total) + sending_s + (latency_s + SOFTWARE_S) / lanes
     return now_s

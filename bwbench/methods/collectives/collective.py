@@ -69,6 +69,18 @@ class AbstractCollective(abc.ABC):
         """
         return None
 
+    @classmethod
+    def at_sites(cls, options: ComponentConfig, sizes: Sequence[int]) -> ComponentConfig:
+        """The options where the nodes, in their order, are at sites of so many each; as they are for most. Pure."""
+        return options
+
+    def inside(self, num_nodes: int, dense_bytes: float) -> Traffic:
+        """What an exchange of a gradient of so many bytes in fp32 moves within the sites, before and after the rest.
+
+        Pure. ``serial_bytes`` are what the busiest node takes and gives, one after the other; nothing for most.
+        """
+        return Traffic.none(num_nodes)
+
     def runs_virtually(self) -> bool:
         """Whether it is ``virtual`` with these options."""
         return self.virtual
@@ -128,7 +140,7 @@ class AbstractCollective(abc.ABC):
         self._transport = Transport(group, self.meter)
         self.takes_turns = getattr(group, "takes_turns", False)
         self.link = link
-        pace(link, self._flows(num_members))
+        pace(link, self._flows(num_members), group.size())
 
     @property
     def transport(self) -> Transport:

@@ -172,7 +172,7 @@ class Neighbours(AbstractCollective):
         """Two payloads (one on two nodes) sent and received by every rank, in one round a bucket."""
         others, num_buckets = len(self._both(0, num_nodes)), len(bucket_payload_bytes)
         each = (float(others * sum(bucket_payload_bytes)),) * num_nodes
-        return Traffic(each, each, num_buckets, messages=num_nodes * others * num_buckets)
+        return Traffic(each, each, num_buckets, messages=num_nodes * others * num_buckets, peers="neighbours")
 
     def exchange(self, payload: torch.Tensor, max_bytes: int, round_: Round) -> tuple[torch.Tensor, torch.Tensor]:
         """Send a payload to both neighbours and get theirs.

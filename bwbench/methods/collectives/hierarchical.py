@@ -1,13 +1,16 @@
-"""Workers of one host average among themselves first; one of each host crosses the link."""
+"""Workers of one host, or nodes of one site, average among themselves first; one of each crosses the link."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.collectives.collective import AbstractCollective
@@ -16,6 +19,7 @@ from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
 from bwbench.network.link import Link
+from bwbench.network.link.variation import as_tuple
 
 
 class HierarchicalConfig(ComponentConfig):
@@ -23,10 +27,12 @@ class HierarchicalConfig(ComponentConfig):
 
     Attributes:
         workers_per_host: how many consecutive ranks share a host; the last host may have fewer.
+        sites: how many consecutive ranks each site has; filled in from the link's sites, and wins then.
         across: the collective by which one leader of each host averages with the others.
     """
 
     workers_per_host: int = Field(2, ge=1)
+    sites: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_tuple)] = ()
     across: str = "ring"
 
 
@@ -37,6 +43,9 @@ class Hierarchical(AbstractCollective):
     them up in the order of the ranks, average the sums with each other, and send the result back: replicas are
     bit-equal. Only what leaders exchange is encoded. Hosts count by their number of workers, so that the mean is that
     over all ranks. As the hierarchical all-reduce of Horovod and Bagua, with processes where they have GPUs.
+
+    Sites in place of hosts are nodes of one LAN: what members send to their leader and get from it crosses the network
+    as well, and counts as sent.
     """
 
     Config = HierarchicalConfig
@@ -53,15 +62,23 @@ class Hierarchical(AbstractCollective):
         """As what runs between the leaders does."""
         return self._across.runs_virtually()
 
+    @classmethod
+    def at_sites(cls, options: ComponentConfig, sizes: Sequence[int]) -> ComponentConfig:
+        """Each site is a host, unless somebody has said how many workers those have."""
+        told = options.model_fields_set & {"workers_per_host", "sites"}
+        return options if told else options.model_copy(update={"sites": tuple(sizes)})
+
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Hosts must be filled, and what runs between the leaders must be exact and take the codecs."""
-        name, workers = self.options.across, self.options.workers_per_host
+        name, workers, sites = self.options.across, self.options.workers_per_host, self.options.sites
         if name not in COLLECTIVES:
             return f"across: {COLLECTIVES.unknown(name)}"
         across = COLLECTIVES.load(name)
         if not across.needs_peers or not across.exact or across.wraps_model or issubclass(across, Hierarchical):
             return f"across: {name!r} cannot average between leaders; write 'ring', 'scatter-gather' or 'all-gather'"
-        if workers > num_nodes:
+        if sites and sum(sites) != num_nodes:
+            return f"sites: {', '.join(map(str, sites))} are {sum(sites)} nodes, and there are {num_nodes}"
+        if not sites and workers > num_nodes:
             return f"workers_per_host is {workers}, but there are {num_nodes} nodes in all"
         reasons = (across.accepts(codec) for codec in codecs)
         reason = next((reason for reason in reasons if reason is not None), None)
@@ -69,7 +86,7 @@ class Hierarchical(AbstractCollective):
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """What leaders exchange with each other; what stays on a host is not counted."""
-        hosts = _hosts(num_nodes, self.options.workers_per_host)
+        hosts = self._hosts(num_nodes)
         if len(hosts) < 2:
             return Traffic.none(num_nodes)
         between = self._across.traffic(len(hosts), bucket_payload_bytes)
@@ -79,10 +96,20 @@ class Hierarchical(AbstractCollective):
             received[host[0]] = between.received_bytes_per_rank[number]
         return replace(between, payload_bytes_per_rank=tuple(sent), received_bytes_per_rank=tuple(received))
 
+    def inside(self, num_nodes: int, dense_bytes: float) -> Traffic:
+        """Members of a site send fp32 to its leader, and get the mean from it."""
+        if not self.options.sites:
+            return Traffic.none(num_nodes)
+        sent, others = [dense_bytes] * num_nodes, [len(site) - 1 for site in self._hosts(num_nodes)]
+        for site, number in zip(self._hosts(num_nodes), others, strict=True):
+            sent[site[0]] = number * dense_bytes
+        serial = 2 * max(others) * dense_bytes
+        return Traffic(tuple(sent), tuple(sent), 2 if max(others) else 0, serial, messages=2 * sum(others))
+
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``; leaders talk to each other through it too."""
         super().connect(group, link, num_members)
-        hosts = _hosts(group.size() if num_members is None else num_members, self.options.workers_per_host)
+        hosts = self._hosts(group.size() if num_members is None else num_members)
         leads = any(group.rank() == host[0] for host in hosts)  # the others send within their host: nothing to pace
         # A link whose nodes differ speaks of ranks that leaders do not have among themselves.
         known = link if leads and link is not None and not link.overrides and not link.wired else None
@@ -90,7 +117,7 @@ class Hierarchical(AbstractCollective):
 
     def flows_across(self, place: int, hosts: Sequence[object]) -> int:
         """Those of a leader; the others send within their host."""
-        leaders = [host[0] for host in _hosts(len(hosts), self.options.workers_per_host)]
+        leaders = [host[0] for host in self._hosts(len(hosts))]
         if place not in leaders or len(leaders) < 2:
             return 0
         return self._across.flows_across(leaders.index(place), [hosts[leader] for leader in leaders])
@@ -108,15 +135,14 @@ class Hierarchical(AbstractCollective):
         self._across.load_state_dict(state)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
-        hosts = _hosts(round_.size, self.options.workers_per_host)
+        hosts = self._hosts(round_.size)
         ranks, tag, transport = round_.members.ranks, round_.tag, self.transport
         number = next(number for number, host in enumerate(hosts) if round_.place in host)
         leader, *others = (ranks[place] for place in hosts[number])
         values = bucket.view(torch.uint8)
-        # Straight to the group: the meter counts what crosses between hosts.
         if ranks[round_.place] != leader:
             result = transport.group.recv([transport.buffer(tag, "mean", values.numel())], leader, tag)
-            transport.group.send([values], leader, tag).wait()
+            self._send_inside(values, leader, tag).wait()
             result.wait()
             values.copy_(transport.buffer(tag, "mean", values.numel()))
             return
@@ -129,10 +155,20 @@ class Hierarchical(AbstractCollective):
         bucket *= len(hosts) / round_.size
         leaders = Members(tuple(ranks[host[0]] for host in hosts), number)
         self._across.average(bucket, codec, Round(tag, leaders))
-        for work in [transport.group.send([values], other, tag) for other in others]:
+        for work in [self._send_inside(values, other, tag) for other in others]:
             work.wait()
 
+    def _send_inside(self, values: torch.Tensor, rank: int, tag: int) -> dist.Work:
+        """Straight to the group: the meter counts what crosses the network, which within a host nothing does."""
+        if self.options.sites:
+            self.meter.sent(values.numel())
+            emulated_time.catch_up()
+        return self.transport.group.send([values], rank, tag)
 
-def _hosts(num_nodes: int, workers_per_host: int) -> list[range]:
-    """The places of each host's workers among all."""
-    return [range(first, min(first + workers_per_host, num_nodes)) for first in range(0, num_nodes, workers_per_host)]
+    def _hosts(self, num_nodes: int) -> list[range]:
+        """The places of each host's workers, or of each site's nodes, among all."""
+        if self.options.sites:
+            ends = accumulate(self.options.sites)
+            return [range(end - size, end) for size, end in zip(self.options.sites, ends, strict=True)]
+        workers = self.options.workers_per_host
+        return [range(first, min(first + workers, num_nodes)) for first in range(0, num_nodes, workers)]

@@ -39,19 +39,21 @@ class Ends(NamedTuple):
         return Ends(self.peer, self.peer_port, self.own, self.own_port)
 
 
-def pace(link: Link | None, flows: int) -> int:
+def pace(link: Link | None, flows: int, num_nodes: int = 0) -> int:
     """Limit every connection of this process over the emulated data network to its share of the link.
 
     Args:
         link: what the network is asked to be. Nothing is done where its rate is not known or varies, and on a shared
             air, whose rate is nobody's own.
         flows: connections that a node sends on at the same time; 0 lifts the limits of an earlier call.
+        num_nodes: how many nodes there are: of a link with sites it says who is where.
 
     Returns:
         How many connections that concerns; 0 where this is no Linux, or gloo uses another network.
     """
     if link is None or not link.shaped or link.air is not None:
         return 0
+    sites = link.site_network(num_nodes) if flows else None
     number_of = {node_addresses(node).data_address: node for node in range(MAX_NODES)}
     num_paced = 0
     for ends, connection in _connections():
@@ -60,7 +62,11 @@ def pace(link: Link | None, flows: int) -> int:
         sender, receiver = link.node(number_of[ends.own]), link.node(number_of[ends.peer])
         if sender.up_trace is not None or receiver.down_trace is not None:
             continue
-        goodput_bps = min(sender.up_bps, receiver.down_bps) / link.full_frame.wire_per_payload
+        rates_bps = [sender.up_bps, receiver.down_bps]
+        if sites is not None:
+            here, there = (sites.site_of[number_of[address]] for address in (ends.own, ends.peer))
+            rates_bps += [line.rate_bps for line in sites.route(here, there)]
+        goodput_bps = min(rates_bps) / link.full_frame.wire_per_payload
         num_paced += _limit(connection, SHARE_OF_DATA * goodput_bps / flows if flows else None)
     return num_paced
 

@@ -58,7 +58,7 @@ class ParameterServer(AbstractKeepingParts):
         last = bucket_payload_bytes[-1] if bucket_payload_bytes else 0
         serial = (num_nodes - 1) * last / segment_count(last)
         messages = 2 * (num_nodes - 1) * sum(map(segment_count, bucket_payload_bytes))
-        return Traffic(each, each, 2 * len(bucket_payload_bytes), serial, messages=messages)
+        return Traffic(each, each, 2 * len(bucket_payload_bytes), serial, messages=messages, peers="hub")
 
     def _flows(self, num_members: int) -> int:
         return num_members - 1  # the clients share the way to the server, the server the way to them

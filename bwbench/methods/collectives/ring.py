@@ -20,7 +20,7 @@ from bwbench.methods.collectives.transport import (
 )
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import dist, torch
-from bwbench.methods.traffic import Traffic
+from bwbench.methods.traffic import Peers, Traffic
 
 # Payload of a chunk up to which two rounds win over 2(N-1). Four nodes, 2.5 ms: buckets of 16 kB took 36 and not 50 ms
 # at 10 Mbit/s, of 32 kB 57 instead of 55, and 29 instead of 36 at 100 Mbit/s, where two rounds win up to 128 kB. The
@@ -86,7 +86,9 @@ class Ring(AbstractKeepingParts):
         chunks = [-(-size // num_nodes) for size in bucket_payload_bytes]
         messages = 2 * num_nodes * (num_nodes - 1) * sum(map(segment_count, chunks))
         num_small = sum(goes_directly(size, num_nodes) for size in bucket_payload_bytes)
-        return replace(traffic, rounds=traffic.rounds - 2 * (num_nodes - 2) * num_small, messages=messages)
+        peers: Peers = "all" if num_small == len(bucket_payload_bytes) else "next"
+        rounds = traffic.rounds - 2 * (num_nodes - 2) * num_small
+        return replace(traffic, rounds=rounds, messages=messages, peers=peers)
 
     def _flows(self, num_members: int) -> int:
         return int(self.options.paced)
@@ -188,4 +190,4 @@ def goes_directly(payload_bytes: float, num_nodes: int) -> bool:
 def ring_traffic(num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
     """2(N-1)/N of each bucket sent and received by every rank, at the same time, in 2(N-1) rounds a bucket."""
     each = (2 * (num_nodes - 1) / num_nodes * sum(bucket_payload_bytes),) * num_nodes
-    return Traffic(each, each, 2 * (num_nodes - 1) * len(bucket_payload_bytes))
+    return Traffic(each, each, 2 * (num_nodes - 1) * len(bucket_payload_bytes), peers="next")

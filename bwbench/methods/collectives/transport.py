@@ -42,7 +42,8 @@ LEAST_IN_FLIGHT_BYTES = 16 * 1024  # also where a tiny queue is asked for: less 
 def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
     """How much one exchange has under way to the next node at a time: what fits into the link one way and its queue.
 
-    On a shared air all ranks meet in one queue, the access point's, and divide it.
+    On a shared air all ranks meet in one queue, the access point's, and divide it. Of several sites the shortest or
+    slowest way between two of them counts.
 
     More than that is lost in one burst, and TCP takes several round trips to mend it: at 10 Mbit/s a ring over 1 MB
     with this limit comes to 94 % of what the link can carry, without it to 84-88 %. No limit where nothing is shaped.
@@ -51,15 +52,24 @@ def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
         return float("inf")
     link = link.asked  # in slow motion as many bytes, and a limit where the link that was asked has one
     nodes = link.nodes(num_ranks)
-    slowest_bps = min(node.slowest_bps for node in nodes)
+    slowest_bps, latency_s = min(node.slowest_bps for node in nodes), min(node.latency_s for node in nodes)
     sharing = 1
     if link.air is not None:
         slowest_bps, sharing = link.air.capacity_bps(slowest_bps), num_ranks
-    fitting_bytes: float = min(min(node.up_queue_bytes, node.down_queue_bytes) for node in nodes)
-    fitting_bytes += slowest_bps / 8 * min(node.latency_s for node in nodes)
-    if fitting_bytes * 8 / slowest_bps < SHORTEST_LIMIT_S:
-        return float("inf")
-    return float(max(LEAST_IN_FLIGHT_BYTES, fitting_bytes / sharing))
+    queue_bytes = min(min(node.up_queue_bytes, node.down_queue_bytes) for node in nodes)
+    fitting = [_fitting_bytes(slowest_bps, queue_bytes, latency_s)]
+    if (sites := link.smallest_site_network) is not None:
+        for src, dst in sites.pairs:
+            narrow = min(sites.route(src, dst), key=lambda line: line.rate_bps)
+            far_s = latency_s + sites.latency_s[src][dst]
+            fitting.append(_fitting_bytes(min(narrow.rate_bps, slowest_bps), narrow.queue_bytes, far_s))
+    return float(max(LEAST_IN_FLIGHT_BYTES, min(fitting) / sharing))
+
+
+def _fitting_bytes(rate_bps: float, queue_bytes: float, latency_s: float) -> float:
+    """What a way one way and its queue hold; infinite where that is gone soon."""
+    num_bytes = queue_bytes + rate_bps / 8 * latency_s
+    return float("inf") if num_bytes * 8 / rate_bps < SHORTEST_LIMIT_S else num_bytes
 
 
 def largest_segment_bytes(link: Link | None, num_ranks: int = 1) -> int:
@@ -69,7 +79,10 @@ def largest_segment_bytes(link: Link | None, num_ranks: int = 1) -> int:
     """
     if link is None or not link.shaped:
         return LARGEST_FAST_SEGMENT_BYTES
-    slowest_bps = min(node.slowest_bps for node in link.asked.nodes(num_ranks))  # in slow motion as of the asked link
+    link = link.asked  # in slow motion as of the link that was asked
+    slowest_bps = min(node.slowest_bps for node in link.nodes(num_ranks))
+    if (sites := link.smallest_site_network) is not None:
+        slowest_bps = min(slowest_bps, *(line.rate_bps for line in sites.lines))
     return int(min(LARGEST_FAST_SEGMENT_BYTES, max(LARGEST_SEGMENT_BYTES, slowest_bps / 8 * SEGMENT_S)))
 
 

@@ -145,6 +145,8 @@ def _beyond_an_interface(link: Link) -> list[str]:
             "--jitter: netem draws the delay of every frame anew, and cannot let it wander; add --jitter-kind "
             f"independent (jitter_kind: independent). {instead[0].upper()}{instead[1:]}"
         )
+    if link.sites:
+        found.append(f"sites: one interface has no sites behind it; {instead}")
     if link.overrides:
         found.append(
             "--override: one interface has no other nodes; run 'bwbench link apply' on the machine that differs"

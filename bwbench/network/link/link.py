@@ -1,4 +1,4 @@
-"""The link as a user asks for it: validated, frozen, with every default filled in; its checks, and it in words."""
+"""The link as a user asks for it: validated, frozen, with every default filled in, and it in words."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from bwbench.network.link.dilation import (
     dilated_traces,
 )
 from bwbench.network.link.frame_sizes import DEFAULT_MTU, FullFrame
+from bwbench.network.link.link_checks import check_keys
 from bwbench.network.link.mobile import Demand, HandOver
 from bwbench.network.link.named_links import expand_preset, is_nothing
 from bwbench.network.link.node_link import (
@@ -39,9 +40,12 @@ from bwbench.network.link.node_link import (
     TcpSettings,
     path_between,
 )
+from bwbench.network.link.site_network import SiteNetwork
+from bwbench.network.link.sites import Paths, Sites, expand_regions
 from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_list, as_tuple
 
 MAX_SEED = 2**32 - 1
+SHORTHANDS = ("preset", "regions")  # keys that stand for others, and are gone once those are filled in
 MTUS = (576, 65_000)  # what every host of IPv4 takes; what fits a slot of 64 KiB in the relay's receive ring
 
 
@@ -80,6 +84,9 @@ class Link(BaseModel):
         handover: how nodes get new paths meanwhile.
         demand: how rates follow what is sent meanwhile.
         overrides: nodes that differ, by their number.
+        sites: places with a LAN inside, of which all of the above speaks, and one shared line outside; empty where all
+            nodes are at one place.
+        paths: rates and latencies from site to site; None where the sites' own lines alone decide.
         mtu: largest IP packet of the nodes' interfaces, in bytes.
         tcp: settings of the nodes' TCP.
         seed: of the random numbers behind loss and jitter.
@@ -114,6 +121,8 @@ class Link(BaseModel):
     handover: HandOver | None = None
     demand: Demand | None = None
     overrides: dict[NodeNumber, NodeOverride] = Field(default_factory=dict)
+    sites: Sites = ()
+    paths: Paths | None = None
     mtu: int = Field(DEFAULT_MTU, ge=MTUS[0], le=MTUS[1])
     tcp: TcpSettings = TcpSettings()
     seed: int = Field(1, ge=0, le=MAX_SEED)
@@ -129,16 +138,13 @@ class Link(BaseModel):
             return {"shaped": False}
         if not isinstance(value, Mapping):
             return value
-        asked = expand_preset(value, cls)
+        asked = expand_regions(expand_preset(value, cls))
         return _with_queue(asked, DEFAULT_QUEUE)
 
     @model_validator(mode="after")
     def _consistent(self) -> Link:
         if self.shaped:
-            _check_rates(self)
-            _check_random(self)
-            _check_medium(self)
-            _check_queues(self)
+            check_keys(self)
             return self
         asked = self.model_dump(
             by_alias=True, exclude_defaults=True, exclude={"shaped", "backend", "mtu", "tcp", "seed"}
@@ -177,6 +183,8 @@ class Link(BaseModel):
                 "handover": self.handover and self.handover.dilated(factor),
                 "demand": self.demand and self.demand.dilated(factor),
                 "overrides": dilated_overrides(self.overrides, factor),
+                "sites": tuple(site.dilated(factor) for site in self.sites),
+                "paths": self.paths and self.paths.dilated(factor),
                 "tcp": dilated_tcp(self.tcp, factor),
             }
         )
@@ -248,8 +256,28 @@ class Link(BaseModel):
         usual, given = self.base, self.overrides  # made once: a plan asks this of every cell
         return tuple(self.node(node) if node in given else usual for node in range(num_nodes))
 
+    def site_network(self, num_nodes: int) -> SiteNetwork | None:
+        """The sites among so many nodes; None where all are at one place.
+
+        Raises ValueError where the sites do not go with so many (``unknown_nodes``), or the file of their paths has
+        not been read (``freeze_link``).
+        """
+        if self._asked is not None:
+            asked = self._asked.site_network(num_nodes)
+            return asked and asked.dilated(self._dilation)
+        if not self.sites or num_nodes < 2:
+            return None
+        queue = self.queue or DEFAULT_QUEUE
+        return SiteNetwork.of(self.sites, self.paths, num_nodes, queue, self.full_frame.num_bytes)
+
+    @property
+    def smallest_site_network(self) -> SiteNetwork | None:
+        """The sites with as few nodes as they can have, for what does not go by who is where; None without sites."""
+        given = [site.nodes for site in self.sites if site.nodes is not None]
+        return self.site_network(sum(given) or len(self.sites))
+
     def path(self, src: int, dst: int) -> Path:
-        """Latency, jitter and loss between two nodes."""
+        """Latency, jitter and loss between two nodes at one place."""
         return path_between(self.node(src), self.node(dst))
 
     @property
@@ -331,6 +359,8 @@ class Link(BaseModel):
             words.append(f"a new path every {DURATION.format(self.handover.every_s)}")
         if self.demand:
             words.append(f"{100 * self.demand.least:.3g} % of the rate after a silence")
+        if self.sites:
+            words.append(f"{len(self.sites)} sites ({', '.join(site.name for site in self.sites)})")
         if self.overrides:
             words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
         return ", ".join(words)
@@ -381,88 +411,6 @@ class Link(BaseModel):
 
 def _rounded(value_bps: float) -> float:
     return float(f"{value_bps:.4g}")
-
-
-def _check_rates(link: Link) -> None:
-    for name, rate_bps in (("up", link.up_bps), ("down", link.down_bps)):
-        traced = link.trace is not None and getattr(link.trace, name) is not None
-        if link.bandwidth_bps is None and rate_bps is None and not traced:
-            other = "a shaped link needs a bandwidth: '10 Mbit/s' (or write link: unshaped)"
-            if link.up_bps or link.down_bps or link.trace:
-                other = f"only one direction has a rate; give 'bandwidth' or '{name}' as well"
-            raise refused(other)
-        if traced and rate_bps is not None:
-            raise refused(f"'{name}' and the trace both say how fast that direction is; leave one of them out")
-    if link.trace is not None and link.trace.up and link.trace.down and link.bandwidth_bps is not None:
-        raise refused("'bandwidth' and the trace both say how fast the link is; leave one of them out")
-
-
-def _check_random(link: Link) -> None:
-    losses = [link.loss, *(override.loss for override in link.overrides.values() if override.loss is not None)]
-    if link.loss_burst is None:
-        if link.loss_in_bad != 1.0 or link.loss_in_good != 0.0:
-            raise refused("'loss_in_bad' and 'loss_in_good' belong to bursts; give 'loss_burst', their mean length")
-    elif not link.loss:
-        raise refused("'loss_burst' without 'loss' loses nothing; give the share of frames lost: 'loss: 0.01'")
-    elif len(losses) > 1:
-        raise refused("a node cannot have a loss of its own where frames are lost in bursts; leave one of them out")
-    else:
-        try:
-            _ = link.burst_loss
-        except ValueError as error:
-            raise refused(f"loss {link.loss:g} in bursts of {link.loss_burst:g}: {error}") from None
-    if not link.has_jitter:
-        for key in ("reorder", "jitter_distribution", "jitter_kind"):
-            if getattr(link, key) != Link.model_fields[key].default:
-                raise refused(f"'{key}' without 'jitter' changes nothing; give the standard deviation: 'jitter: 1 ms'")
-    elif link.reorder and link.wanders:
-        raise refused(
-            "'reorder' changes nothing where the delay wanders: no frame catches up with another; "
-            "add 'jitter_kind: independent', or leave 'reorder' out"
-        )
-
-
-def _check_medium(link: Link) -> None:
-    if link.medium == "switched":
-        for name in ("standard", "efficiency", "aggregation", "wired", "fairness"):
-            if getattr(link, name) != Link.model_fields[name].default:
-                raise refused(f"'{name}' belongs to 'medium: shared'; leave it out, or share the air")
-        return
-    if link.cross_traffic:
-        raise refused("'cross_traffic' needs links of the nodes' own; on a shared air add nodes that send it")
-    if link.demand:
-        raise refused("'demand' is a base station's to grant; on a shared air stations take turns: leave it out")
-    if link.up_bps != link.down_bps or any(o.up_bps != o.down_bps for o in link.overrides.values()):
-        raise refused("on a shared air a station has one PHY rate, up and down; give 'bandwidth' alone")
-    if any(trace is not None and trace.up != trace.down for trace in link.traces):
-        raise refused("on a shared air a station has one PHY rate; give one trace for both directions")
-
-
-def _check_queues(link: Link) -> None:
-    for queue in link.queues:
-        if queue.unit == "B" and queue.amount < link.full_frame.num_bytes:
-            frame = f"one frame ({link.full_frame.num_bytes} B where 'mtu' is {link.mtu})"
-            raise refused(f"a queue of {queue.amount:g} B is too small: it has to hold {frame}")
-
-
-def unknown_nodes(link: Link, num_nodes: int) -> list[tuple[str, str]]:
-    """What the link says of nodes that are not among ``num_nodes``, as (key, what is wrong)."""
-    named = {
-        "overrides": list(link.overrides),
-        "wired": list(link.wired),
-        "outages": [node for outage in link.outages for node in outage.nodes or ()],
-        "cross_traffic": [node for traffic in link.cross_traffic for node in traffic.nodes or ()],
-        "handover": list((link.handover and link.handover.nodes) or ()),
-    }
-    found = [
-        (key, f"there is no node {number}; nodes are numbered 0 to {num_nodes - 1}")
-        for key, numbers in named.items()
-        for number in sorted(set(numbers))
-        if number >= num_nodes
-    ]
-    if link.wired and len(set(link.wired)) >= num_nodes:
-        found.append(("wired", "all nodes are wired, so that nobody is on the air; write 'medium: switched'"))
-    return found
 
 
 def as_recorded(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -174,6 +174,8 @@ def on_top(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[st
         dropped += [*directions, "bandwidth"] if len(directions) == 2 else directions
     if own.get("standard") is not None:
         dropped += ["efficiency", "aggregation"]
+    if any(own.get(key) is not None for key in ("sites", "regions")):
+        dropped += ["sites", "regions", "paths"]
     if own.get("medium") == "switched":
         dropped += _OF_A_SHARED_AIR
     if is_nothing(own.get("loss")):
@@ -190,8 +192,12 @@ def on_top(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[st
 
 
 def as_written(link: Mapping[str, Json], folder: Path) -> JsonObject:
-    """The keys of a link in a file in ``folder``, with trace files made absolute."""
+    """The keys of a link in a file in ``folder``, with the files of traces and paths made absolute."""
     made = dict(link)
+    if isinstance(paths := made.get("paths"), str):
+        made["paths"] = os.path.abspath(folder / Path(paths).expanduser())
+    elif isinstance(paths, dict) and isinstance(file := paths.get("file"), str):
+        made["paths"] = {**paths, "file": os.path.abspath(folder / Path(file).expanduser())}
     if "trace" in made:
         made["trace"] = _absolute(made["trace"], folder)
     if isinstance(overrides := made.get("overrides"), dict):

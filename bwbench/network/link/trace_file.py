@@ -21,6 +21,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
 from bwbench.network.link.link import Link
 from bwbench.network.link.rate_trace import RateTrace
+from bwbench.network.link.sites import freeze_paths
 from bwbench.network.link.trace_formats import Parsed, content_lines, parse_csv, parse_mahimahi, parse_wifi
 from bwbench.network.link.variation import Measures, Trace
 
@@ -209,16 +210,27 @@ def _detect(text: str, shown: str) -> str:
     raise ConfigError(Problem(f"{line[:60]!r} begins no trace that is known here: {_FORMATS}", shown, number))
 
 
+def with_paths_read(link: Link, folder: Path) -> Link:
+    """The link with the paths between its sites in it, where it names a file of them; raises ConfigError as that."""
+    if link.paths is None or link.paths.file is None:
+        return link
+    paths = freeze_paths(link.paths, link.sites, folder)
+    return Link.model_validate({**link.model_dump(by_alias=True), "paths": paths})
+
+
 def freeze_link(link: Link, folder: Path) -> Link:
-    """The link with every trace, of overrides too, absolute against ``folder``, its checksum and mean filled in.
+    """The link with the paths of its file in it, and with every trace, of overrides too, absolute against ``folder``,
+    its checksum and mean filled in.
 
     Args:
-        link: as asked; one without traces comes back as it is.
+        link: as asked; one that names no file comes back as it is.
         folder: where the file that names the traces lies.
 
     Raises:
-        ConfigError: for all trace files that cannot be read, are malformed, or are not those that were planned before.
+        ConfigError: for paths, or for all trace files, that cannot be read, are malformed, or are not those that were
+            planned before.
     """
+    link = with_paths_read(link, folder)
     if not any(link.traces):
         return link
     content = link.model_dump(by_alias=True)

@@ -147,7 +147,7 @@ class Agent:
 
     def _open(self, link: Link, request: protocol.Open) -> protocol.Opened:
         # Whether this kernel has netem is asked only where the answer matters.
-        may_be_netem = link.shaped and link.backend != "relay" and link.medium != "shared"
+        may_be_netem = link.shaped and link.backend != "relay" and link.medium != "shared" and not link.sites
         name, reason = choose(link, netem_available=may_be_netem and netem_available())
         self._wiring = Wiring(link, request.num_nodes, name, control_path=request.control_path)
         machine_files.hide_outside([node_addresses(node).data_address for node in range(request.num_nodes)])

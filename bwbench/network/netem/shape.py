@@ -176,7 +176,7 @@ def shape(link: Link, num_nodes: int) -> tuple[NodeShape, ...]:
 
     Raises ValueError for links that are not netem's; ``beyond_netem`` tells them.
     """
-    if not link.shaped or link.medium != "switched" or link.varies:
+    if not link.shaped or link.medium != "switched" or link.varies or link.sites:
         raise ValueError(f"netem shapes steady switched links, not {link.describe()}")
     nodes = link.nodes(num_nodes)
     shapes = []
@@ -200,6 +200,8 @@ def beyond_netem(link: Link) -> str:
     """What the shaped ``link`` asks for that netem has not, and why; empty where there is nothing."""
     if link.medium == "shared":
         return "'medium: shared' (its qdiscs shape each node by itself; none lets stations take turns on one air)"
+    if link.sites:
+        return "'sites' (its qdiscs shape each node by itself; none is shared by the nodes of a site)"
     if link.outages:
         return "outages (its qdiscs stay as they are set)"
     if link.handover or link.demand:

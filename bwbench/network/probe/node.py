@@ -147,7 +147,8 @@ def main() -> None:
         node.wait(channel)
         for request in requests.ready():
             if request.pop("op") == "flow":
-                reply = vars(node.flow(request["peer"], request["start_mono_s"], Flow(**request["flow"])))
+                flow = Flow(**request["flow"])
+                reply = vars(node.flow(request["peer"], request["stream"], request["start_mono_s"], flow))
             else:
                 reply = {"round_trips_s": node.ping(**request)}
             channel.sendall(encode(reply))
@@ -157,7 +158,6 @@ class ProbeNode:
     """The sockets of one node."""
 
     def __init__(self, address: str) -> None:
-        self._num_flows = 0
         self._echo = _udp_socket(address, ECHO_PORT)
         self._ping = _udp_socket(address, PING_PORT)
         self._flow = _udp_socket(address, FLOW_PORT)
@@ -211,10 +211,13 @@ class ProbeNode:
                     deadline_s = next_s  # others are answered meanwhile, and late answers taken
         return round_trips_s
 
-    def flow(self, peer: str, start_mono_s: float, flow: Flow) -> FlowReport:
-        """Send a paced stream to ``peer`` while receiving one; all nodes begin at the same time."""
-        self._num_flows += 1
-        tag = _TAG.pack(self._num_flows)
+    def flow(self, peer: str, stream: int, start_mono_s: float, flow: Flow) -> FlowReport:
+        """Send a paced stream to ``peer`` while receiving one; all nodes that take part begin at the same time.
+
+        Args:
+            stream: its number, the same in all of them, and in no other stream.
+        """
+        tag = _TAG.pack(stream)
         if not _set_if_known(self._flow, _SOL_UDP, _UDP_SEGMENT, flow.payload_bytes if flow.segments > 1 else 0):
             flow = replace(flow, segments=1)
         payload, target = tag.ljust(flow.payload_bytes, b"\0") * flow.segments, (peer, FLOW_PORT)

@@ -1,6 +1,11 @@
 """What the probe sends for how long, and what it should find: pure functions of the link.
 
 On a shared air, where everybody sends more than it can carry, these are closed forms, as all transmissions are full.
+
+At one place every node sends to its neighbour, all at once. Between sites the lines are shared, and what each of
+several streams gets of one depends on chance. So there are rounds: neighbours within their sites, then the first nodes
+of all sites, each to that of another one, until every path has been measured both ways. No line has two streams at a
+time.
 """
 
 from __future__ import annotations
@@ -92,6 +97,11 @@ class Pair(NeighbourRates, Path):
     full: FullFrame
 
     @property
+    def ends(self) -> tuple[int, int]:
+        """Who sends, and to whom."""
+        return self.src, self.dst
+
+    @property
     def goodput_bps(self) -> float | None:
         """UDP payload per second that arrives; frames that the link is to lose have taken their time on it."""
         limited = self.frames_bps is not None and math.isfinite(self.frames_bps)
@@ -106,25 +116,68 @@ class Pair(NeighbourRates, Path):
         return frames_bps * (1 - self.loss) * self.full.udp_payload_bytes / self.full.num_bytes
 
 
+def rounds_of(link: Link, num_nodes: int) -> list[list[Pair]]:
+    """What is measured one after another, in each round the pairs that send at the same time.
+
+    Every node is at most once a sender and once a receiver in a round. One empty round where nothing is shaped.
+    """
+    if not link.shaped or num_nodes < 2:
+        return [[]]
+    sites = link.site_network(num_nodes)
+    if sites is None:
+        return [pairs_of(link, num_nodes)]
+    inside = [
+        (node, members[(place + 1) % len(members)])
+        for members in sites.members
+        for place, node in enumerate(members)
+        if len(members) > 1
+    ]
+    first, number = [members[0] for members in sites.members], len(sites.names)
+    between = [
+        [(first[site], first[(site + distance) % number]) for site in range(number)] for distance in range(1, number)
+    ]
+    return [pairs_between(link, num_nodes, ends) for ends in (inside, *between) if ends]
+
+
 def pairs_of(link: Link, num_nodes: int) -> list[Pair]:
-    """Every node and its neighbour; empty where nothing is shaped."""
+    """Every node and its neighbour, or between sites all pairs of all rounds; empty where nothing is shaped."""
     if not link.shaped or num_nodes < 2:
         return []
+    if link.sites:
+        return [pair for pairs in rounds_of(link, num_nodes) for pair in pairs]
+    return pairs_between(link, num_nodes, [(src, (src + 1) % num_nodes) for src in range(num_nodes)])
+
+
+def pairs_between(link: Link, num_nodes: int, ends: Sequence[tuple[int, int]]) -> list[Pair]:
+    """Nodes that send and those that receive, all at once: no line between sites may be on the way of two of them, and
+    on a shared air they are every node and its neighbour.
+    """
     small_bytes, ping_bytes = LOSS_PAYLOAD_BYTES + UDP_HEADERS_BYTES, PING_PAYLOAD_BYTES + UDP_HEADERS_BYTES
-    ends = [(src, (src + 1) % num_nodes) for src in range(num_nodes)]
+    sites = link.site_network(num_nodes)
+    site_of = (0,) * num_nodes if sites is None else sites.site_of
     if link.air is not None:
         rates = air_rates(link, link.air, num_nodes)
         on_air_s = sum(_crossing_s(link, src, dst, small_bytes) for src, dst in ends)
         smalls_s = [on_air_s] * num_nodes
     else:
         lines = [min(link.node(src).up_bps, link.node(dst).down_bps) for src, dst in ends]
+        if sites is not None:
+            routes = [sites.route(site_of[src], site_of[dst]) for src, dst in ends]
+            lines = [min([bps, *(hop.rate_bps for hop in way)]) for bps, way in zip(lines, routes, strict=True)]
         rates = [NeighbourRates(line_bps, line_bps, line_bps, line_bps) for line_bps in lines]
         smalls_s = [small_bytes * 8 / line_bps for line_bps in lines]
     found = []
     for (src, dst), rate, small_s in zip(ends, rates, smalls_s, strict=True):
         path = link.path(src, dst)
-        rtt_s = 2 * path.latency_s + _crossing_s(link, src, dst, ping_bytes) + _crossing_s(link, dst, src, ping_bytes)
+        rtt_s = _crossing_s(link, src, dst, ping_bytes) + _crossing_s(link, dst, src, ping_bytes)
         queue_bytes = min(link.node(src).up_queue_bytes, link.node(dst).down_queue_bytes)
+        if sites is not None and site_of[src] != site_of[dst]:
+            there, back = sites.route(site_of[src], site_of[dst]), sites.route(site_of[dst], site_of[src])
+            rtt_s += sum(ping_bytes * 8 / hop.rate_bps for hop in (*there, *back))
+            queue_bytes = min(queue_bytes, *(hop.queue_bytes for hop in there))
+            path = sites.path(path, site_of[src], site_of[dst])
+            rtt_s += sites.latency_s[site_of[dst]][site_of[src]] - sites.latency_s[site_of[src]][site_of[dst]]
+        rtt_s += 2 * path.latency_s
         found.append(
             Pair(
                 **vars(path),
@@ -186,7 +239,11 @@ def num_pings(pair: Pair | None) -> int:
 
 
 def ping_groups(pairs: Sequence[Pair], num_nodes: int, *, is_shared: bool = False) -> list[list[int]]:
-    """Sources that ping at the same time, group after group: one at a time where that is quick or the air shared."""
+    """Pairs that ping at the same time, group after group: one at a time where that is quick or the air shared.
+
+    Args:
+        num_nodes: how many pairs there are, also where nothing is shaped.
+    """
     if is_shared:
         return [[node] for node in range(num_nodes)]
     each_s = max((num_pings(pair) * pair.rtt_s for pair in pairs), default=0.0)
@@ -194,9 +251,13 @@ def ping_groups(pairs: Sequence[Pair], num_nodes: int, *, is_shared: bool = Fals
     return [list(range(first, num_nodes, number)) for first in range(number)]
 
 
-def rate_flows(link: Link, num_nodes: int) -> list[Flow]:
-    """For each node: full frames, a little more of them than the link carries. All take equally long."""
-    pairs = pairs_of(link, num_nodes)
+def rate_flows(link: Link, num_nodes: int, pairs: Sequence[Pair] | None = None) -> list[Flow]:
+    """For each pair: full frames, a little more of them than the link carries. All take equally long.
+
+    Args:
+        pairs: those of a round; None is every node and its neighbour.
+    """
+    pairs = pairs_of(link, num_nodes) if pairs is None else pairs
     if not pairs:
         return [
             Flow(link.full_frame.udp_payload_bytes, _most_segments(link, num_nodes), None, UNSHAPED_S, 0, 1, LATE_S)
@@ -224,13 +285,16 @@ def frames_to_tell(asked: float, dependence: float = 1.0) -> int:
     return math.ceil(dependence * deviations**2 * max(asked, LOSS_SLACK) * (1 - asked) / loss_told(asked) ** 2)
 
 
-def loss_flows(link: Link, num_nodes: int, *, thorough: bool = False) -> list[Flow] | None:
-    """For each node: small frames, far fewer than the link carries; None where nothing is shaped.
+def loss_flows(
+    link: Link, num_nodes: int, pairs: Sequence[Pair] | None = None, *, thorough: bool = False
+) -> list[Flow] | None:
+    """For each pair: small frames, far fewer than the link carries; None where nothing is shaped.
 
     Args:
+        pairs: see ``rate_flows``.
         thorough: as many frames as tell the loss that was asked, for up to ``LOSS_THOROUGH_S``.
     """
-    pairs = pairs_of(link, num_nodes)
+    pairs = pairs_of(link, num_nodes) if pairs is None else pairs
     if not pairs:
         return None
     rates = []
@@ -257,17 +321,20 @@ def loss_flows(link: Link, num_nodes: int, *, thorough: bool = False) -> list[Fl
 
 def thorough_s(link: Link, num_nodes: int) -> float:
     """About how long a thorough measurement of a shaped link takes."""
-    pairs, flows = pairs_of(link, num_nodes), loss_flows(link, num_nodes, thorough=True) or []
-    groups = ping_groups(pairs, num_nodes, is_shared=link.medium == "shared")
-    each = [pings(pair, wanders=link.wanders, thorough=True, num_groups=len(groups)) for pair in pairs]
-    pings_s = max(plan.count * max(plan.every_s, pair.rtt_s) for plan, pair in zip(each, pairs, strict=True))
-    rates_s = max(flow.duration_s for flow in rate_flows(link, num_nodes))
-    return len(groups) * pings_s + max(flow.duration_s for flow in flows) + rates_s
+    total_s = 0.0
+    for pairs in rounds_of(link, num_nodes):
+        flows = loss_flows(link, num_nodes, pairs, thorough=True) or []
+        groups = ping_groups(pairs, len(pairs), is_shared=link.medium == "shared")
+        each = [pings(pair, wanders=link.wanders, thorough=True, num_groups=len(groups)) for pair in pairs]
+        pings_s = max(plan.count * max(plan.every_s, pair.rtt_s) for plan, pair in zip(each, pairs, strict=True))
+        rates_s = max(flow.duration_s for flow in rate_flows(link, num_nodes, pairs))
+        total_s += len(groups) * pings_s + max(flow.duration_s for flow in flows) + rates_s
+    return total_s
 
 
-def drain_s(link: Link, flows: Sequence[Flow]) -> float:
-    """How long what flows sent too much goes on arriving after their end."""
-    pairs = pairs_of(link, len(flows))
+def drain_s(link: Link, flows: Sequence[Flow], pairs: Sequence[Pair] | None = None) -> float:
+    """How long what flows sent too much goes on arriving after their end; ``pairs`` as in ``rate_flows``."""
+    pairs = pairs_of(link, len(flows)) if pairs is None else pairs
     sent_bytes = [
         (flow.burst + flow.datagrams_per_s * flow.duration_s) * link.full_frame.num_bytes
         for flow in flows

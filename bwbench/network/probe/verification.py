@@ -1,4 +1,5 @@
-"""Measures what a link really does between neighbours i and i+1: round trips on the idle link, then loss and rate.
+"""Measures what a link really does between neighbours i and i+1: round trips on the idle link, then loss and rate;
+between sites on every path (``probe_plan.rounds_of``).
 
 What was found stands beside what was asked, with the verdict whether the two agree.
 """
@@ -11,7 +12,7 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -253,9 +254,15 @@ LATENCY_ROOM = 12  # a link that is this many times as late as asked is still me
 
 
 def verify(
-    network: Network, link: Link, num_nodes: int, tolerance: float = 0.05, *, thorough: bool = False
+    network: Network,
+    link: Link,
+    num_nodes: int,
+    tolerance: float = 0.05,
+    *,
+    thorough: bool = False,
+    rounds: Sequence[Sequence[tuple[int, int]]] | None = None,
 ) -> LinkMeasurement:
-    """Measure the link between neighbours and compare it with what was asked.
+    """Measure the link between neighbours, of sites every path, and compare it with what was asked.
 
     Takes about 1.5 s from 10 Mbit/s on, 4 s at 1 Mbit/s, and wants the data network idle. What it returns as achieved
     comes from the measurement alone. Raises LinkError where the probe itself cannot run.
@@ -265,46 +272,74 @@ def verify(
             machine's time.
         thorough: measure long enough to tell the loss and the jitter that were asked, as far as
             ``LOSS_THOROUGH_S`` and ``THOROUGH_PINGS_S`` allow; see ``judge``.
+        rounds: the pairs to measure in place of the usual ones, in each round those that send at the same time; whoever
+            sends receives as well. See ``probe_plan.pairs_between``.
     """
     if num_nodes == 1:
         return judge(network.backend, link, [], tolerance)
-    pairs = probe_plan.pairs_of(link, num_nodes)
+    measured: list[PairMeasurement] = []
+    alone: tuple[float, float] | None = None
     probe = _Probe(network, num_nodes)
     try:
         probe.start()
-        round_trips = _round_trips(probe, link, pairs, thorough=thorough)
-        losses = _losses(probe, link, thorough=thorough)
-        alone = _alone(probe, link)
-        flows = probe_plan.rate_flows(link, num_nodes)
-        rates = probe.flow(flows)
-        time.sleep(probe_plan.drain_s(link, flows))
+        planned = probe_plan.rounds_of(link, num_nodes)
+        if rounds is not None:
+            planned = [probe_plan.pairs_between(link, num_nodes, ends) for ends in rounds]
+        for pairs in planned:
+            probe.pair_up(
+                [pair.ends for pair in pairs] or [(node, (node + 1) % num_nodes) for node in range(num_nodes)]
+            )
+            round_trips = _round_trips(probe, link, pairs, thorough=thorough)
+            losses = _losses(probe, link, pairs, thorough=thorough)
+            alone = _alone(probe, link)
+            flows = probe_plan.rate_flows(link, num_nodes, pairs)
+            rates = probe.flow(flows)
+            time.sleep(probe_plan.drain_s(link, flows, pairs))
+            measured += _measured(link, pairs, probe.pairs, round_trips, losses, rates)
     finally:
         probe.close()
+    return judge(network.backend, link, measured, tolerance, alone, thorough=thorough)
+
+
+def _measured(
+    link: Link,
+    pairs: Sequence[probe_plan.Pair],
+    ends: Sequence[tuple[int, int]],
+    round_trips: Mapping[int, RoundTrips],
+    losses: Sequence[tuple[float | None, int]],
+    rates: Mapping[int, FlowReport],
+) -> list[PairMeasurement]:
+    """What one round has found, beside what was asked.
+
+    Args:
+        pairs: of the link; empty where nothing was asked.
+        ends: who sent to whom; round_trips, losses: in their order; rates: by node.
+    """
     measured = [
         PairMeasurement(
             src,
-            (src + 1) % num_nodes,
-            achieved_goodput_bps=rates[(src + 1) % num_nodes].goodput_bps,  # the receiver tells
-            achieved_rtt_s=round_trips[src].median_s,
-            achieved_jitter_s=round_trips[src].one_way_deviation_s,
-            jitter_values=round_trips[src].independent,
-            achieved_loss=losses[src][0],
-            loss_frames=losses[src][1],
-            rate_frames=rates[(src + 1) % num_nodes].received,
+            dst,
+            achieved_goodput_bps=rates[dst].goodput_bps,  # the receiver tells
+            achieved_rtt_s=round_trips[number].median_s,
+            achieved_jitter_s=round_trips[number].one_way_deviation_s,
+            jitter_values=round_trips[number].independent,
+            achieved_loss=losses[number][0],
+            loss_frames=losses[number][1],
+            rate_frames=rates[dst].received,
         )
-        for src in range(num_nodes)
+        for number, (src, dst) in enumerate(ends)
     ]
-    for src, pair in enumerate(pairs):
-        measured[src] = replace(
-            measured[src],
-            asked_bps=link.node(src).up_bps if link.air else pair.frames_bps,
+    for number, pair in enumerate(pairs):
+        measured[number] = replace(
+            measured[number],
+            asked_bps=link.node(pair.src).up_bps if link.air else pair.frames_bps,
             asked_goodput_bps=pair.goodput_bps,
             asked_rtt_s=pair.rtt_s,
             asked_loss=pair.loss,
             asked_jitter_s=pair.jitter_s,
             asked_burst=link.loss_burst or 1.0,
         )
-    return judge(network.backend, link, measured, tolerance, alone, thorough=thorough)
+    return measured
 
 
 @dataclass(frozen=True)
@@ -333,33 +368,35 @@ def _round_trips(
     probe: _Probe, link: Link, pairs: Sequence[probe_plan.Pair], *, thorough: bool
 ) -> dict[int, RoundTrips]:
     found: dict[int, RoundTrips] = {}
-    groups = probe_plan.ping_groups(pairs, probe.num_nodes, is_shared=link.medium == "shared")
+    groups = probe_plan.ping_groups(pairs, len(probe.pairs), is_shared=link.medium == "shared")
     for group in groups:
         limits_s, independent = {}, {}
-        for node in group:
-            pair = pairs[node] if pairs else None
+        for number in group:
+            (node, peer), pair = probe.pairs[number], pairs[number] if pairs else None
             asked_s = pair.rtt_s if pair else 1e-3
             timeout_s = max(0.1, (3 if pair and pair.loss else LATENCY_ROOM) * asked_s)
             plan = probe_plan.pings(pair, wanders=link.wanders, thorough=thorough, num_groups=len(groups))
-            limits_s[node] = plan.budget_s + timeout_s
-            independent[node] = plan.independent / plan.count if pair and pair.jitter_s else 0.0
+            limits_s[number] = plan.budget_s + timeout_s
+            independent[number] = plan.independent / plan.count if pair and pair.jitter_s else 0.0
             probe.ask(
-                node, "ping", peer=probe.neighbour(node), count=plan.count, every_s=plan.every_s,
+                node, "ping", peer=probe.address(peer), count=plan.count, every_s=plan.every_s,
                 payload_bytes=probe_plan.PING_PAYLOAD_BYTES, timeout_s=timeout_s, budget_s=plan.budget_s,
             )  # fmt: skip
-        for node in group:
-            seconds = probe.reply(node, limits_s[node])["round_trips_s"]
-            found[node] = RoundTrips(seconds, independent[node] * len(seconds))
+        for number in group:
+            seconds = probe.reply(probe.pairs[number][0], limits_s[number])["round_trips_s"]
+            found[number] = RoundTrips(seconds, independent[number] * len(seconds))
     return found
 
 
-def _losses(probe: _Probe, link: Link, *, thorough: bool) -> list[tuple[float | None, int]]:
-    """Share of the frames lost from each node to the next, and on how many frames that rests."""
-    flows = probe_plan.loss_flows(link, probe.num_nodes, thorough=thorough)
+def _losses(
+    probe: _Probe, link: Link, pairs: Sequence[probe_plan.Pair], *, thorough: bool
+) -> list[tuple[float | None, int]]:
+    """Share of the frames that each pair lost, and on how many frames that rests."""
+    flows = probe_plan.loss_flows(link, probe.num_nodes, pairs, thorough=thorough)
     if flows is None:
-        return [(None, 0)] * probe.num_nodes
+        return [(None, 0)] * len(probe.pairs)
     replies = probe.flow(flows)
-    counts = [(reply.sent, replies[(src + 1) % probe.num_nodes].received) for src, reply in enumerate(replies)]
+    counts = [(replies[src].sent, replies[dst].received) for src, dst in probe.pairs]
     return [(max(0.0, 1 - received / sent), sent) if sent else (None, 0) for sent, received in counts]
 
 
@@ -377,10 +414,16 @@ def _alone(probe: _Probe, link: Link) -> tuple[float, float] | None:
 
 
 class _Probe:
-    """A probe process in every node, and the channels to them."""
+    """A probe process in every node, and the channels to them.
+
+    Attributes:
+        pairs: who sends to whom; see ``pair_up``.
+    """
 
     def __init__(self, network: Network, num_nodes: int) -> None:
         self.num_nodes = num_nodes
+        self.pairs: list[tuple[int, int]] = []
+        self._num_streams = 0
         self._network = network
         self._channels: list[socket.socket] = []
         self._processes: list[NodeProcess] = []
@@ -403,17 +446,22 @@ class _Probe:
         for node in range(self.num_nodes):
             self.reply(node, START_LIMIT_S)
 
-    def neighbour(self, node: int) -> str:
-        """Data address of the node that ``node`` sends to."""
-        return self._network.nodes[(node + 1) % self.num_nodes].data_address
+    def pair_up(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """From now on these send, and to whom: nobody twice. Whoever sends receives as well."""
+        self.pairs = list(pairs)
 
-    def flow(self, flows: Sequence[Flow]) -> Sequence[FlowReport]:
-        """Run a stream a node, all at once; what each node says afterwards. All take equally long."""
-        start_mono_s = time.monotonic() + LEAD_S
-        for node, flow in enumerate(flows):
-            self.ask(node, "flow", peer=self.neighbour(node), start_mono_s=start_mono_s, flow=vars(flow))
+    def address(self, node: int) -> str:
+        """Data address of a node."""
+        return self._network.nodes[node].data_address
+
+    def flow(self, flows: Sequence[Flow]) -> dict[int, FlowReport]:
+        """Run a stream a pair, all at once; what each of their nodes says afterwards. All take equally long."""
+        self._num_streams += 1
+        common = {"stream": self._num_streams, "start_mono_s": time.monotonic() + LEAD_S}
+        for (src, dst), flow in zip(self.pairs, flows, strict=True):
+            self.ask(src, "flow", peer=self.address(dst), flow=vars(flow), **common)
         limit_s = LEAD_S + max(flow.duration_s + flow.listen_s for flow in flows)
-        return [FlowReport(**self.reply(node, limit_s)) for node in range(self.num_nodes)]
+        return {src: FlowReport(**self.reply(src, limit_s)) for src, _ in self.pairs}
 
     def ask(self, node: int, operation: str, **parameters: Any) -> None:
         """Tell a node what to do."""

@@ -24,6 +24,7 @@ from bwbench.network.relay.frame_headers import FrameHeaders
 from bwbench.network.relay.managed import ManagedSchedule
 from bwbench.network.relay.port import RelayPort, charge, mac_bytes, slot_bytes_for
 from bwbench.network.relay.relay_loop import Relay
+from bwbench.network.relay.routed import RoutedSchedule
 from bwbench.network.relay.schedule import AbstractSchedule, RelayModel, applied_relay
 from bwbench.network.relay.shared_air import SharedSchedule
 from bwbench.network.relay.shared_memory import Playback, RelayStatistics
@@ -158,6 +159,8 @@ class RelayBackend(AbstractBackend):
         headers = FrameHeaders(model.link.seed)
         if model.air is not None:
             return SharedSchedule(model, on_drop, headers)
+        if model.sites is not None:
+            return RoutedSchedule(model, on_drop)
         if model.is_managed:
             return ManagedSchedule(model, on_drop, headers)
         return SwitchedSchedule(model, on_drop)

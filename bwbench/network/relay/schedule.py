@@ -27,6 +27,7 @@ from bwbench.network.link.air import Air
 from bwbench.network.link.discipline import AbstractDiscipline
 from bwbench.network.link.node_link import NodeLink, Path, path_between
 from bwbench.network.link.rate_trace import RateTrace
+from bwbench.network.link.site_network import SiteNetwork
 from bwbench.network.link.variation import Trace
 from bwbench.network.relay.delays import HandOvers, delays_of
 
@@ -69,6 +70,7 @@ class RelayModel:
         up, down: from and to each node.
         paths: latency, jitter and loss between nodes, ``paths[src][dst]``.
         air: the shared medium; None where each node has a link of its own.
+        sites: which nodes are where, and the lines between; None where all are at one place.
     """
 
     link: Link
@@ -76,14 +78,16 @@ class RelayModel:
     down: tuple[Direction, ...]
     paths: tuple[tuple[Path, ...], ...]
     air: Air | None
+    sites: SiteNetwork | None = None
 
     @classmethod
     def of(cls, link: Link, num_nodes: int, load: Callable[[Trace], RateTrace]) -> RelayModel:
         """The model of ``link`` between ``num_nodes`` nodes; ``load`` reads a trace, and is asked once for each.
 
-        Raises ValueError where the link is not shaped, or has traces of which nobody knows the mean rate yet.
+        Raises ValueError where the link is not shaped, has files of traces or paths that nobody has read yet, or sites
+        that do not go with so many nodes.
         """
-        nodes = link.nodes(num_nodes)
+        nodes, sites = link.nodes(num_nodes), link.site_network(num_nodes)
         if any(math.isnan(node.slowest_bps) for node in nodes):
             raise ValueError("the link's traces have no mean rate yet: freeze_link fills it in")
         load_once = cache(load)
@@ -101,8 +105,9 @@ class RelayModel:
             link=link,
             up=tuple(direction(node.up_bps, node.up_queue_bytes, node, node.up_trace) for node in nodes),
             down=tuple(direction(node.down_bps, node.down_queue_bytes, node, node.down_trace) for node in nodes),
-            paths=tuple(rows[src] for src in nodes),
+            paths=tuple(rows[src] for src in nodes) if sites is None else sites.paths_among(nodes),
             air=link.air,
+            sites=sites,
         )
 
     @property
@@ -144,6 +149,7 @@ class RelayModel:
             down=tuple(direction.scaled(rate) for direction in self.down),
             paths=tuple(tuple(replace(path, latency_s=path.latency_s * latency) for path in row) for row in self.paths),
             air=air,
+            sites=self.sites and self.sites.scaled(rate),
         )
 
 
@@ -173,6 +179,7 @@ def applied_relay(model: RelayModel, priority: str) -> JsonObject:
         "cross_traffic": [traffic.model_dump(mode="json", by_alias=True) for traffic in link.cross_traffic],
         "handover": link.handover.model_dump(mode="json", by_alias=True) if link.handover else None,
         "demand": link.demand.model_dump(mode="json", by_alias=True) if link.demand else None,
+        **(model.sites.applied() if model.sites else {}),
         "seed": link.seed,
         "priority": priority,
     }

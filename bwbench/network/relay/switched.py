@@ -18,6 +18,8 @@ from bwbench.network.link.frame_sizes import SMALLEST_FRAME_BYTES
 from bwbench.network.link.mobile import Demand
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule, Direction, FrameT, OnDrop, RelayModel, packets_of
 
+Retimed = Callable[[float], float]
+
 
 class Line:
     """What is sent at a rate that is constant, or follows a trace while the link plays."""
@@ -292,17 +294,21 @@ class SwitchedSchedule(AbstractSchedule[FrameT]):
         """See the base class."""
         self._begin(since_s)
         up = [uplink.switch(now_s, since_s) for uplink in self._uplinks]
-        self._move(up, [downlink.switch(now_s, since_s) for downlink in self._downlinks])
+        self._retime(up, [downlink.switch(now_s, since_s) for downlink in self._downlinks])
 
     def change(self, now_s: float, model: RelayModel) -> None:
         """See the base class; frames between the links keep their time."""
         super().change(now_s, model)
         up = [uplink.become(now_s, one) for uplink, one in zip(self._uplinks, model.up, strict=True)]
-        self._move(up, [down.become(now_s, one) for down, one in zip(self._downlinks, model.down, strict=True)])
+        self._retime(up, [down.become(now_s, one) for down, one in zip(self._downlinks, model.down, strict=True)])
         self._settled_s = 0.0 if model.varies else self._shortest_delay_s()
 
-    def _move(self, up: Sequence[Callable[[float], float]], down: Sequence[Callable[[float], float]]) -> None:
-        """Rates have changed: the times that were decided at every node's links become others."""
+    def _retime(self, up: Sequence[Retimed], down: Sequence[Retimed]) -> None:
+        """Let what is under way arrive when it does now: for each line, when what was sent by some time has been sent.
+
+        Args:
+            up, down: what ``Bottleneck.switch`` or ``become`` returned for each node's.
+        """
         crossing, self._crossing = sorted(self._crossing, key=itemgetter(1)), []
         if self._delays is not None:
             self._delays.forget()

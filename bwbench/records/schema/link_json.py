@@ -103,6 +103,36 @@ class NodeApplied(Record):
     down_trace: JsonObject | None = None
 
 
+class SiteApplied(Record):
+    """A site: its nodes, and the lines that they share; None where it has none of its own. As in ``Applied``."""
+
+    name: Text
+    nodes: tuple[Whole, ...] = ()
+    up_bps: Number | None = None
+    down_bps: Number | None = None
+    queue_bytes: Whole | None = None
+    down_queue_bytes: Whole | None = None
+    queue_packets: Whole | None = None
+
+
+class PathApplied(Record):
+    """From one site to another.
+
+    Attributes:
+        src, dst: names of the sites.
+        bandwidth_bps: of a line that the path has for itself, with queue_bytes or queue_packets; None where it has
+            none.
+        latency_s: one way, on top of what is between two nodes of a site.
+    """
+
+    src: Text
+    dst: Text
+    bandwidth_bps: Number | None = None
+    latency_s: Number = 0.0
+    queue_bytes: Whole | None = None
+    queue_packets: Whole | None = None
+
+
 class HostApplied(Record):
     """What one host's kernel was told.
 
@@ -151,6 +181,7 @@ class Applied(NodeApplied, _OfAllNodes):
         nodes: of nodes that differ from most, by number, in what.
         outages: times without a link; cross_traffic: what others were to send over the nodes' links; handover: how
             nodes were to get new paths; demand: how rates were to follow what is sent.
+        sites: places whose nodes share the lines to the outside; paths: from each to every other.
         seed: of all that is random; seed_applied: whether the kernel took it.
         qdiscs: of netem, the queueing disciplines of nodes that are alike.
         priority: of the relay, what scheduling it got.
@@ -168,11 +199,26 @@ class Applied(NodeApplied, _OfAllNodes):
     cross_traffic: tuple[JsonObject, ...] = ()
     handover: JsonObject | None = None
     demand: JsonObject | None = None
+    sites: tuple[SiteApplied, ...] = ()
+    paths: tuple[PathApplied, ...] = ()
     seed: Whole | None = None
     seed_applied: Flag | None = None
     qdiscs: tuple[JsonObject, ...] = ()
     priority: Text | None = None
     hosts: tuple[HostApplied | None, ...] = ()
+
+    def between(self, src: int, dst: int) -> tuple[list[float], float]:
+        """Rates of the lines that two nodes of different sites share with others, and the latency that this adds."""
+        of = {node: site for site in self.sites for node in site.nodes}
+        here, there = of.get(src), of.get(dst)
+        if here is None or there is None or here.name == there.name:
+            return [], 0.0
+        ends = (here.name, there.name)
+        path = next(
+            (path for path in self.paths if (path.src, path.dst) == ends), PathApplied(src=ends[0], dst=ends[1])
+        )
+        rates = (here.up_bps, path.bandwidth_bps, there.down_bps)
+        return [rate_bps for rate_bps in rates if rate_bps is not None], path.latency_s
 
     @model_validator(mode="before")
     @classmethod

@@ -139,3 +139,47 @@ def test_an_outage_of_some_nodes_is_asked_for_on_the_command_line() -> None:
     assert json.loads(shown)["link"]["outages"][0]["nodes"] == [0, 2]
     with pytest.raises(ConfigError, match="--outage: nodes.1: 'x' is not a whole number"):
         invoke("show", "--bandwidth", "1 Mbit/s", "--outage", "at=1 s,duration=2 s,nodes=0+x")
+
+
+SITES = """\
+bandwidth: 1 Gbit/s
+latency: 0.1 ms
+sites:
+  bern: {up: 50 Mbit/s, down: 200 Mbit/s, latency: 8 ms}
+  oslo: {bandwidth: 100 Mbit/s, latency: 12 ms, queue: 30 packets}
+"""
+
+
+def test_sites_are_drawn(tmp_path: Path) -> None:
+    (tmp_path / "offices.yaml").write_text(SITES)
+    text = invoke("show", "--link", str(tmp_path / "offices.yaml"), "--nodes", "4").stdout
+    assert "bern    2 nodes (0, 1); among them 1 Gbit/s, 100 us\n" in text
+    assert "  │     shared: up 50 Mbit/s (queue 312.5 kB, 50 ms), down 200 Mbit/s (queue 1250 kB, 50 ms)\n" in text
+    assert "  └───▶ oslo: 50 Mbit/s, 10.1 ms one way\n" in text
+    assert "shared: up 100 Mbit/s (queue 30 packets, 3.634 ms)" in text
+    assert "there are no tc commands for this link: netem cannot do 'sites'" in text
+
+
+def test_sites_as_json(tmp_path: Path) -> None:
+    (tmp_path / "regions.yaml").write_text("{bandwidth: 1 Gbit/s, regions: {ohio: 1, seoul: 2}}")
+    shown = show_json("--link", str(tmp_path / "regions.yaml"), "--nodes", "3")
+    assert [(site["name"], site["nodes"], site["up_bps"]) for site in shown["sites"]] == [
+        ("ohio", [0], None),
+        ("seoul", [1, 2], None),
+    ]
+    assert [(path["src"], path["dst"], path["bandwidth_bps"], path["latency_s"]) for path in shown["paths"]] == [
+        ("ohio", "seoul", 529e6, 0.0795),
+        ("seoul", "ohio", 529e6, 0.0795),
+    ]
+    assert {(pair["src"], pair["dst"]) for pair in shown["pairs"]} == {(0, 1), (1, 0), (1, 2), (2, 1)}
+    frame_s = 1514 * 8 * (2 / 1e9 + 1 / 529e6)
+    assert next(pair for pair in shown["pairs"] if pair["dst"] == 0)["full_frame_s"] == pytest.approx(0.0795 + frame_s)
+
+
+def test_what_is_wrong_with_sites_has_its_line(tmp_path: Path) -> None:
+    (tmp_path / "offices.yaml").write_text(SITES.replace("100 Mbit/s", "100"))
+    with pytest.raises(ConfigError, match=r"offices.yaml:5: link.sites.oslo.bandwidth: 100 has no unit"):
+        invoke("show", "--link", str(tmp_path / "offices.yaml"))
+    (tmp_path / "offices.yaml").write_text("link: {bandwidth: 1 Gbit/s, regions: [ohio, seoul, tokyo]}")
+    with pytest.raises(ConfigError, match=r"offices.yaml:1: link.sites: 2 nodes in 3 sites leave tokyo without any"):
+        invoke("show", "--link", str(tmp_path / "offices.yaml"), "--nodes", "2")

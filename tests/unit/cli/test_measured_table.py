@@ -56,3 +56,10 @@ def test_a_jitter_that_was_asked_has_a_row_and_says_how_sure_it_is() -> None:
     pair = replace(PAIR, asked_jitter_s=3e-3, achieved_jitter_s=2.9e-3, jitter_values=120.0)
     row = ["0 > 1", "jitter", "3.00 ms", "3.00 ms", "2.90 ms", "-0.10 ms (known to 17%)"]
     assert rows({**APPLIED, "jitter_s": 3e-3}, pair=pair)[-1] == row
+
+
+def test_between_sites_the_narrowest_line_and_the_whole_way() -> None:
+    sites = [{"name": "a", "nodes": [0], "up_bps": 4e6, "down_bps": 8e6}, {"name": "b", "nodes": [1], "up_bps": None}]
+    paths = [{"src": "a", "dst": "b", "latency_s": 0.02}, {"src": "b", "dst": "a", "latency_s": 0.04}]
+    applied = [row[3] for row in rows({**APPLIED, "sites": sites, "paths": paths})]
+    assert applied == ["4 Mbit/s of frames", "2 x 35 ms", "1.00%"]

@@ -9,6 +9,7 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.load import load_experiment
+from bwbench.experiment.config.method_names import arm_name
 from bwbench.records.cell_identity import identity
 
 EXPERIMENT = """\
@@ -98,3 +99,65 @@ def test_a_line_of_a_trace_is_named_with_its_number(tmp_path: Path) -> None:
     (tmp_path / "a" / "office.tsv").write_text("0\t10\n1\tfast\n")
     (problem,) = problems_of(path)
     assert "office.tsv:2" in problem and "fast" in problem
+
+
+MATRIX = ",bern,oslo\nbern,,100 Mbit/s 20 ms\noslo,,\n"
+
+
+def test_paths_lie_beside_the_file_and_count_by_their_content(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "{bandwidth: 1 Gbit/s, sites: [bern, oslo], paths: wan.csv}")
+    (tmp_path / "a" / "wan.csv").write_text(MATRIX)
+    (read,) = load_experiment(path).points
+    inline = "{bandwidth: 1 Gbit/s, sites: [bern, oslo], paths: {bern: {oslo: 100 Mbit/s 20 ms}}}"
+    (written,) = load_experiment(write(tmp_path / "b", inline)).points
+    assert identity(read.config) == identity(written.config)
+    (tmp_path / "a" / "wan.csv").write_text(MATRIX.replace("20 ms", "30 ms"))
+    (changed,) = load_experiment(path).points
+    assert identity(read.config) != identity(changed.config)
+
+
+def test_the_order_of_sites_counts(tmp_path: Path) -> None:
+    links = ["{bandwidth: 1 Gbit/s, regions: [ohio, seoul]}", "{bandwidth: 1 Gbit/s, regions: [seoul, ohio]}"]
+    (here,), (there,) = (load_experiment(write(tmp_path / "a", link)).points for link in links)
+    assert identity(here.config) != identity(there.config)
+
+
+def test_hierarchical_follows_the_sites(tmp_path: Path) -> None:
+    link = "{bandwidth: 1 Gbit/s, regions: {ohio: 1, seoul: 3}}"
+    more = "matrix:\n  collective: [hierarchical, {hierarchical: {workers_per_host: 2}}, ring]\n"
+    points = load_experiment(write(tmp_path / "a", link, more)).points
+    found = [point.config.collective.to_json().get("sites") for point in points]
+    assert found == [[1, 3], [], None]
+    names = [arm_name(point.config) for point in points]
+    assert names == ["hierarchical", "hierarchical(sites=[])", "ring"]
+
+
+@pytest.mark.parametrize(
+    ("link", "text"),
+    [
+        ("{bandwidth: 1 Gbit/s, regions: [ohio, seoul, tokyo, london, sydney]}", "leave sydney without any; take 5"),
+        ("{bandwidth: 1 Gbit/s, regions: {ohio: 1, seoul: 1}}", "the sites have 2 nodes (ohio 1, seoul 1)"),
+        ("{bandwidth: 1 Gbit/s, regions: [ohio, soul]}", "there is no 'soul'. Did you mean 'seoul'?"),
+        ("{bandwidth: 1 Gbit/s, sites: {a: {nodes: 0}, b: {bandwidth: 1 Mbit/s}}}", "sites.a.nodes: 0 is out of range"),
+        ("{bandwidth: 1 Gbit/s, sites: [bern, oslo], paths: wan.csv}", "wan.csv:2: from 'bern' to 'oslo': '100 20 "),
+        ("{backend: netem, bandwidth: 1 Gbit/s, regions: [ohio, seoul]}", "backend: netem cannot do 'sites'"),
+        ("{bandwidth: 1 Gbit/s, regions: [ohio, seoul], queue: codel}", "link.queue: a queue that codel manages does"),
+        ("{bandwidth: 1 Gbit/s, regions: [ohio, seoul], demand: {least: 30 %}}", "link.demand: 'demand' does not go"),
+        (
+            "{bandwidth: 1 Gbit/s, regions: [ohio, seoul], overrides: {1: {queue: codel}}}",
+            "link.overrides.1.queue: a queue that codel manages does",
+        ),
+    ],
+)  # fmt: skip
+def test_sites_that_do_not_go(tmp_path: Path, link: str, text: str) -> None:
+    path = write(tmp_path / "a", link)
+    (tmp_path / "a" / "wan.csv").write_text(MATRIX.replace(" Mbit/s", ""))
+    (problem,) = problems_of(path)
+    assert problem.startswith(f"{path}:3: ")
+    assert text in problem
+
+
+def test_sites_are_for_emulated_nodes(tmp_path: Path) -> None:
+    more = "launcher: ssh\nhosts: [a@10.0.0.1, b@10.0.0.2, c@10.0.0.3, d@10.0.0.4]\n"
+    problems = problems_of(write(tmp_path / "a", "{bandwidth: 1 Gbit/s, regions: [ohio, seoul]}", more))
+    assert any("link.sites: launcher 'ssh' has the hosts' kernels shape" in problem for problem in problems)

@@ -18,7 +18,7 @@ from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
 from bwbench.experiment.plan.estimate import Sending, estimate, num_evaluations, num_tests, sending_of, traffic_of
-from bwbench.methods.traffic import Traffic, transfer_time_s, wire_bytes
+from bwbench.methods.traffic import Peers, Traffic, transfer_time_s, waiting_time_s, wire_bytes
 from bwbench.network.link import UNSHAPED, Link
 
 SHAPES = ((200, 500), (500,), (250, 100), (100,))  # less than one bucket of torch's
@@ -290,3 +290,72 @@ def test_a_shared_air_takes_what_the_mac_costs() -> None:
 
 def _link(**keys: object) -> Link:
     return Link.model_validate(keys)
+
+
+OFFICES = Link.model_validate(
+    {
+        "bandwidth": "1 Gbit/s",
+        "latency": "1 ms",
+        "sites": {
+            "a": {"bandwidth": "10 Mbit/s", "latency": "20 ms"},
+            "b": {"bandwidth": "20 Mbit/s", "latency": "20 ms"},
+        },
+    }
+)
+REGIONS = Link.model_validate({"bandwidth": "1 Gbit/s", "regions": ["oregon", "virginia", "tokyo"]})
+
+
+def line_s(payload_bytes: float, rate_bps: float) -> float:
+    """With the acknowledgements of as much that comes the other way."""
+    return (payload_bytes * 1514 / 1448 + payload_bytes * 33 / 1448) * 8 / rate_bps
+
+
+@pytest.mark.parametrize(
+    ("peers", "share"),
+    [
+        ("next", 1.0),  # of the four ranks one sends out of each site
+        ("neighbours", 1.0),  # two, each half of its own
+        ("all", 4 / 3),  # every rank, two thirds of its own
+        ("hub", 2.0),  # both of the other site, each its own; the hub two thirds
+    ],
+)
+def test_ways_out_of_a_site(peers: Peers, share: float) -> None:
+    size = 1e6
+    traffic = Traffic((size,) * 4, (size,) * 4, rounds=0, peers=peers)
+    assert transfer_time_s(OFFICES, traffic) == pytest.approx(line_s(size * share, 10e6), rel=0.02)
+
+
+def test_a_path_carries_what_goes_between_its_sites() -> None:
+    ring = Traffic((1e6,) * 6, (1e6,) * 6, rounds=0, peers="next")
+    assert transfer_time_s(REGIONS, ring) == pytest.approx(1e6 * 1514 / 1448 * 8 / 523e6, rel=1e-3)
+    everyone = replace(ring, peers="all")
+    assert transfer_time_s(REGIONS, everyone) == pytest.approx(line_s(2 * 1e6 * 2 / 5, 523e6), rel=1e-3)
+
+
+def test_rounds_of_a_ring_wait_for_long_ways_and_short_ones() -> None:
+    ring = Traffic((1e6,) * 6, (1e6,) * 6, rounds=10, peers="next")
+    assert waiting_time_s(REGIONS, ring) == pytest.approx(10 * (0.0335 + 0.0715 + 0.048) / 6)
+    assert waiting_time_s(REGIONS, replace(ring, peers="all")) == pytest.approx(10 * 0.0715)
+    leaders = Traffic((1e6, 0, 1e6, 0, 1e6, 0), (1e6, 0, 1e6, 0, 1e6, 0), rounds=4, peers="next")
+    assert waiting_time_s(REGIONS, leaders) == pytest.approx(4 * (0.0335 + 0.0715 + 0.048) / 3)
+
+
+def test_lan_of_a_site_counts_where_it_is_slower() -> None:
+    slow = OFFICES.model_copy(update={"bandwidth_bps": 1e6})
+    traffic = Traffic((1e6,) * 4, (1e6,) * 4, rounds=0, peers="next")
+    assert transfer_time_s(slow, traffic) == pytest.approx(line_s(1e6, 1e6))
+
+
+def test_hierarchical_sends_one_stream_a_site(tmp_path: Path) -> None:
+    """Inside first, which the LAN carries; then half of what a ring over all would send, on each line."""
+    more = ["link={bandwidth: 1 Gbit/s, sites: {a: {bandwidth: 10 Mbit/s}, b: {bandwidth: 10 Mbit/s}}}"]
+    sending = sending_of(config(tmp_path, "algorithm=every-step", "collective=hierarchical", *more), SHAPES)
+    assert sending.traffic.payload_bytes_per_rank == (S, 0, S, 0)
+    assert sending.inside is not None and sending.inside.payload_bytes_per_rank == (S, S, S, S)
+    asked = config(tmp_path, "algorithm=every-step", "collective=hierarchical", *more)
+    found = estimate(asked, Description(S // 4, SHAPES, 0.01), sending)
+    assert found.communication_s == pytest.approx(line_s(S, 10e6) + 2 * S * 1514 / 1448 * 8 / 1e9, rel=0.01)
+    assert found.payload_bytes_per_step == 6 * S
+    flat = sending_of(config(tmp_path, "algorithm=ring", *more), SHAPES)
+    assert flat.inside is None
+    assert transfer_time_s(asked.link, flat.traffic) == pytest.approx(line_s(1.5 * S, 10e6), rel=0.01)

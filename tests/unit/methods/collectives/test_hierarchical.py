@@ -43,3 +43,28 @@ def test_nonsense_is_refused():
     assert "Did you mean 'ring'" in Hierarchical(HierarchicalConfig(across="rign")).check(4)
     assert "cannot carry" in Hierarchical().check(4, [COMPRESSIONS.load("threshold")])
     assert Hierarchical(HierarchicalConfig(across="all-gather")).check(4, [COMPRESSIONS.load("threshold")]) is None
+
+
+@pytest.mark.parametrize("sites", [(1, 3), (2, 2), (3, 1, 1)])
+def test_sites_count_what_crosses_their_lan(sites):
+    tensors = inputs(sum(sites), 20_001)
+    results = average("hierarchical", "none", tensors, options={"sites": sites})
+    assert all(torch.equal(result, results[0][0]) for result, _, _ in results)
+    assert torch.allclose(results[0][0], torch.stack(tensors).mean(0), atol=1e-6)
+    ours = Hierarchical(HierarchicalConfig(sites=sites))
+    between, inside = ours.traffic(sum(sites), [4 * 20_001]), ours.inside(sum(sites), 4 * 20_001)
+    for rank, (_, payload_bytes, _) in enumerate(results):
+        predicted = between.payload_bytes_per_rank[rank] + inside.payload_bytes_per_rank[rank]
+        assert payload_bytes == pytest.approx(predicted, rel=2e-3)
+    leaders = {sum(sites[:number]) for number in range(len(sites))}
+    assert {rank for rank, size in enumerate(between.payload_bytes_per_rank) if size} == leaders
+
+
+def test_within_hosts_nothing_crosses_a_network():
+    assert Hierarchical(HierarchicalConfig(workers_per_host=2)).inside(4, 1000).total_bytes == 0
+
+
+def test_the_sites_of_a_link_are_hosts_unless_somebody_says_otherwise():
+    assert Hierarchical.at_sites(HierarchicalConfig(), [2, 3]).sites == (2, 3)
+    assert Hierarchical.at_sites(HierarchicalConfig(workers_per_host=4), [2, 3]).sites == ()
+    assert "sites: 2, 3 are 5 nodes, and there are 6" in Hierarchical(HierarchicalConfig(sites=(2, 3))).check(6)

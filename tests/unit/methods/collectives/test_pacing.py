@@ -53,3 +53,12 @@ def test_nothing_is_done_where_no_rate_is_a_nodes_own(connections, link):
 def test_addresses_of_other_networks_are_left_alone(connections, monkeypatch):
     monkeypatch.undo()
     assert pace(Link(bandwidth="10 Mbit/s", latency="2 ms"), flows=1) == 0
+
+
+def test_between_sites_the_narrowest_line_counts(connections):
+    sites = {"a": {"bandwidth": "4 Mbit/s", "nodes": 2}, "b": {"bandwidth": "5 Mbit/s", "nodes": 2}}
+    link = Link(bandwidth="10 Mbit/s", latency="2 ms", sites=sites)
+    assert pace(link, flows=1, num_nodes=4) == 2
+    full = pacing.SHARE_OF_DATA * 10e6 / 8 * 1448 / 1514
+    assert [rate_of(connection) for connection in connections[:2]] == [int(full), int(full * 0.4)]
+    assert pace(link, flows=0) == 2

@@ -120,3 +120,20 @@ def test_no_bit_depends_on_the_cut(collective, codec):
 
     first, *others = [mean for means in run_ranks(3, work) for mean in means]
     assert all(torch.equal(first, other) for other in others)
+
+
+def test_between_sites_the_way_that_holds_least_counts():
+    regions = {"bandwidth": "2 Gbit/s", "latency": "0.1 ms", "regions": {"oregon": 3, "tokyo": 1}}
+    link = Link.model_validate(regions)
+    assert in_flight_bytes(link, 4) == pytest.approx(523e6 / 8 * (0.05 + 0.0481), rel=1e-3)
+    assert in_flight_bytes(link.dilated(4), 2) == in_flight_bytes(link, 4)
+    slow = {**regions, "sites": {"a": {"bandwidth": "2 Mbit/s"}, "b": {"bandwidth": "9 Mbit/s"}}}
+    del slow["regions"]
+    assert in_flight_bytes(Link.model_validate(slow), 4) == pytest.approx(64_000, rel=0.01)
+
+
+def test_between_sites_the_slowest_line_says_how_large_a_segment_is():
+    lan = {"bandwidth": "2 Gbit/s", "latency": "0.1 ms"}
+    sites = {"a": {"bandwidth": "400 Mbit/s"}, "b": {"bandwidth": "900 Mbit/s"}}
+    assert largest_segment_bytes(Link.model_validate({**lan, "sites": sites}), 4) == 1_000_000
+    assert largest_segment_bytes(Link.model_validate(lan), 4) > 1_000_000

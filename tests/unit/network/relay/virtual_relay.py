@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from bwbench.network.link import Link
 from bwbench.network.link.rate_trace import RateTrace
 from bwbench.network.relay.managed import ManagedSchedule
+from bwbench.network.relay.routed import RoutedSchedule
 from bwbench.network.relay.schedule import NEVER, AbstractSchedule, RelayModel
 from bwbench.network.relay.shared_air import SharedSchedule
 from bwbench.network.relay.switched import SwitchedSchedule
@@ -98,6 +99,8 @@ def run(
     flows = Flows([(src, dst) for _, src, dst, _ in submissions])
     if asked.air is not None:
         schedule = SharedSchedule[int](asked, on_drop, flows)
+    elif asked.sites is not None:
+        schedule = RoutedSchedule[int](asked, on_drop)
     elif asked.is_managed:
         schedule = ManagedSchedule[int](asked, on_drop, flows)
     else:

@@ -54,6 +54,7 @@ TWO_HOSTS = ["a", "a", "b", "b"]
         ({"all-gather": {}}, [2, 2, 2, 2]),
         ({"gossip-pair": {}}, [1, 1, 1, 1]),
         ({"hierarchical": {"workers_per_host": 2}}, [1, 0, 1, 0]),
+        ({"hierarchical": {"sites": [1, 1, 2]}}, [0, 1, 1, 0]),  # leaders 0, 1 and 2, of which 1 is beside 0
         ({"sharded": {"workers_per_host": 2}}, [1, 1, 1, 1]),
         ({"sharded": {"workers_per_host": 4}}, [0, 0, 0, 0]),
         ({"torch": {}}, [0, 0, 0, 0]),
