@@ -29,7 +29,7 @@ _COMPONENTS = ("model", "dataset", "algorithm", "collective", "optimizer")  # on
 _ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # of a configuration that is no whole one
 KEYS = frozenset(  # that a recorded configuration has
     ("nodes", "link", *_COMPONENTS, "compression", "batch_size", "accumulate", "compute", "evaluate", "target")
-    + ("targets", "stop", "limit", "seed", "dilation", "launcher", "plugins")
+    + ("targets", "stop", "limit", "seed", "dilation", "shrink", "launcher", "plugins")
 )
 
 QUEUE_BEFORE = "1 bdp"  # of a shaped link whose record names none: once the default
@@ -40,7 +40,7 @@ _TRACE = {
     "start": "0 us",
 }
 DEFAULTS: dict[str, dict[str, object]] = {
-    "": {"targets": [], "dilation": 1.0},
+    "": {"targets": [], "dilation": 1.0, "shrink": 1.0},
     "compute": {"overrides": {}},
     "evaluate": {"test": "arrivals"},
     "link": {
@@ -73,6 +73,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "link.trace": dict.fromkeys(("up", "down")),
     "link.overrides.*.trace": dict.fromkeys(("up", "down")),
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
+    "limit": {"steps": None},
+    "model shapes": {"of": "", "backward": 2 / 3, "decay": 1.0, "tail": 0.5, "norm": 1.0, "sha256": None},
     "collective ring": {"paced": True},
     "compression top-k": {"chunk": None},
 }
@@ -190,6 +192,8 @@ def _counted(place: str, content: JsonObject) -> JsonObject:
 def _of_component(kind: str, content: JsonObject, revision: Revision) -> JsonObject:
     name = str(content["name"])
     counted = _counted(f"{kind} {name}", content)
+    if kind == "model" and counted.get("sha256") is not None:  # shapes from a file: known by what is in it
+        counted = {key: value for key, value in counted.items() if key != "of"}
     if partition := mapping_at(counted, "partition"):
         counted["partition"] = _of_component("partition", partition, revision)
     number = revision(kind, name)

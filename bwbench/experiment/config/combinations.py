@@ -22,6 +22,7 @@ from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import MOST_VIRTUAL_NODES, CellConfig, Chain
 from bwbench.experiment.config.cell_dilation import dilation_refusals
 from bwbench.experiment.config.component_parsing import ComponentOf
+from bwbench.experiment.config.real_size import shape_refusals
 from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.compression.error_feedback import LINEAR_OPTIMIZERS, PLAIN, residual_of
 from bwbench.methods.roles import REFERENCE, averages_gradients
@@ -376,6 +377,11 @@ def _check_dilation(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("dilation",), text)
 
 
+def _check_shapes(config: CellConfig) -> Iterator[Finding]:
+    for loc, text in shape_refusals(config):
+        yield Finding(loc, text)
+
+
 _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
     _check_verbs,
     _check_peers,
@@ -394,6 +400,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_launcher,
     _check_virtual,
     _check_dilation,
+    _check_shapes,
 )
 
 

@@ -66,6 +66,7 @@ _MEANINGS = {
     "repeats": "Trainings of each cell; repeat r has the seed + r. {until: 15 %} adds as many as that needs.",
     "seed": "Of the first repeat.",
     "dilation": "Slow motion: seconds of the machine to one of the training, such as 4; 'auto' takes what it needs.",
+    "shrink": "Of a model of shapes: parameters and the link's rates divided by it, such as 4; 'auto' fits the memory.",
     "launcher": "Who starts the workers: 'local' on this machine, 'ssh' on 'hosts', 'external' torchrun or Slurm.",
     "hosts": "Machines for launcher: ssh, like anna@192.168.1.10, as mappings, or the name of a file with them.",
     "plugins": "Python files that register components; paths are relative to this file.",

@@ -23,6 +23,7 @@ from bwbench.methods.algorithms.algorithm import (
     assign,
 )
 from bwbench.methods.algorithms.learning_rates import LearningRates
+from bwbench.methods.buffers import empty_fp32
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Meter
 from bwbench.methods.compression.codec import Shape
@@ -136,9 +137,10 @@ def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterabl
 
     What is not finite is told to ``Control.diverged`` and becomes zero, so that peers and their residuals receive
     nothing that would spoil them in the step in which training ends. A loop of the user's goes on: it is told of every
-    parameter, and nothing but their gradients becomes zero, and only where they are sent.
+    parameter, and nothing but their gradients becomes zero, and only where they are sent. Gradients that are only
+    written to be sent are finite.
     """
-    for bucket in buckets:
+    for bucket in () if context.write_gradient is not None else buckets:
         if is_finite(buffers.flat[bucket]):
             continue
         if context.user_loop is not None:
@@ -192,7 +194,9 @@ class RunningLocally(AbstractRunning):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._parameters = trainable(context.model)
-        self._gradients = GradientBuffers(self._parameters, assign([p.numel() for p in self._parameters], None))
+        self._gradients = GradientBuffers(
+            self._parameters, assign([p.numel() for p in self._parameters], None, context.shrink)
+        )
 
     def begin_step(self) -> None:
         """Zeros everywhere."""
@@ -261,7 +265,7 @@ class BucketExchange(AbstractRunning):
         """Put the gradients into buckets of this size, and hook into them."""
         context = self._context
         parameters = trainable(context.model)
-        buckets = assign([p.numel() for p in parameters], bucket_bytes)
+        buckets = assign([p.numel() for p in parameters], bucket_bytes, context.shrink)
         self.buffers = GradientBuffers(parameters, buckets)
         self.bucket_bytes = [flat.nbytes for flat in self.buffers.flat]
         self._codecs = [
@@ -315,7 +319,19 @@ class BucketExchange(AbstractRunning):
     def _average(self, bucket: int) -> None:
         if self._context.user_loop is None:
             check_gradients(self._context, self.buffers, [bucket])
-        self._context.collective.average(self.buffers.flat[bucket], self._codecs[bucket], self._rounds[bucket])
+        values, write = self.buffers.flat[bucket], self._context.write_gradient
+        if write is not None:
+            values = self._written(bucket, write)
+        self._context.collective.average(values, self._codecs[bucket], self._rounds[bucket])
+
+    def _written(self, bucket: int, write: Callable[[int, torch.Tensor], None]) -> torch.Tensor:
+        """A bucket whose gradients are made for it, in memory that others use once it has been averaged."""
+        values, begin = empty_fp32(self.buffers.flat[bucket].numel()), 0
+        for index in self.buffers.buckets[bucket]:
+            end = begin + self.buffers.parameters[index].numel()
+            write(index, values[begin:end])
+            begin = end
+        return values
 
 
 def threads_for(collective: AbstractCollective, num_buckets: int) -> int:

@@ -60,6 +60,7 @@ class EveryStep(AbstractAlgorithm):
     steps_alike = True
     virtual = True
     tells_rate = True
+    copies = 2.0  # torch's DDP: gradients, and the buckets that they are copied to
     options: EveryStepConfig
 
     def traffic(
@@ -71,6 +72,10 @@ class EveryStep(AbstractAlgorithm):
         else:
             payloads = bucket_payloads(parameter_shapes, self.options.fixed_bucket_bytes, make_codec)
         return collective.traffic(num_nodes, payloads)
+
+    def takes_gradients_as_sent(self, collective: AbstractCollective) -> bool:
+        """With all collectives but torch's own, which copies gradients itself."""
+        return not collective.wraps_model
 
     def depends_on_link(self) -> str | None:
         """Buckets that are chosen by the link: codecs work on buckets."""

@@ -37,6 +37,7 @@ from bwbench.network.link.node_link import (
     TcpSettings,
     path_between,
 )
+from bwbench.network.link.shrunk_link import shrunk_keys, shrunk_queue
 from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_tuple
 
 MAX_SEED = 2**32 - 1
@@ -171,6 +172,32 @@ class Link(BaseModel):
         )
         made._asked, made._dilation = self, factor
         return made
+
+    def shrunk(self, factor: float) -> Link:
+        """This link with every rate divided by ``factor``, for payloads that are divided by it: they take as long.
+
+        Queues that are given in bytes are divided too, but hold a frame; times stay. Raises ValueError where rates come
+        from traces, stations share an air, or nothing is shaped.
+        """
+        if factor == 1:
+            return self
+        if (reason := cannot_shrink(self)) is not None:
+            raise ValueError(reason)
+        frame_bytes = self.full_frame.num_bytes
+        update = {
+            **shrunk_keys(self.bandwidth_bps, self.up_bps, self.down_bps, factor),
+            "queue": shrunk_queue(self.queue, factor, frame_bytes),
+            "overrides": {
+                node: own.model_copy(
+                    update={
+                        **shrunk_keys(own.bandwidth_bps, own.up_bps, own.down_bps, factor),
+                        "queue": shrunk_queue(own.queue, factor, frame_bytes),
+                    }
+                )
+                for node, own in self.overrides.items()
+            },
+        }
+        return self.model_copy(update=update)
 
     @property
     def dilation(self) -> float:
@@ -343,6 +370,17 @@ class Link(BaseModel):
             up_trace=up_trace,
             down_trace=down_trace,
         )
+
+
+def cannot_shrink(link: Link) -> str | None:
+    """Why the rates of a link cannot be divided, in words; None where they can."""
+    if not link.shaped:
+        return "an unshaped link has no rate that could be divided; give it a bandwidth"
+    if link.medium == "shared":
+        return "on a shared air every frame costs the same whatever it carries; use medium: switched"
+    if any(link.traces):
+        return "a trace says its rates itself; divide them in its file"
+    return None
 
 
 def _rounded(value_bps: float) -> float:

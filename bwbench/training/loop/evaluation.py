@@ -79,10 +79,13 @@ class Evaluator:
         """The event of an evaluation on the validation or the test split; ``clock_s`` is the training clock."""
         begin_mono_s = time.monotonic()
         samples = self._trial.validation if split == "validation" else self._trial.test
-        share = samples.share(self._control.rank, self._control.size)
-        found = evaluate(self._trial.model, share)
-        local = {metric: found[metric] for metric in self._trial.metrics}
-        mean = self._control.mean(local, weight=len(share))
+        local: dict[str, float] = {}
+        mean: dict[str, float] = {}
+        if self._trial.metrics:
+            share = samples.share(self._control.rank, self._control.size)
+            found = evaluate(self._trial.model, share)
+            local = {metric: found[metric] for metric in self._trial.metrics}
+            mean = self._control.mean(local, weight=len(share))
         duration_s = time.monotonic() - begin_mono_s
         self._progress.evaluation_s += duration_s
         targets = self._trial.config.all_targets

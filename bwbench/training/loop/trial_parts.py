@@ -23,10 +23,12 @@ from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
 from bwbench.training.datasets.dataset import Splits, data_folder
 from bwbench.training.loop.clock import TrainingClock
-from bwbench.training.loop.feed import BatchFeed, TensorSamples
+from bwbench.training.loop.feed import AnyFeed, BatchFeed, EmptyFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
 from bwbench.training.loop.process_groups import Groups
+from bwbench.training.loop.real_size import IdleOptimizer, shapes_module
 from bwbench.training.loop.replica import seed_everything
+from bwbench.training.models.shapes_module import ShapesModule
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Trial:
     Attributes:
         method: at work on the model.
         make_feed: a feed at the begin of the first epoch; a new one each time.
-        metrics: names that evaluations report.
+        metrics: names that evaluations report; none where nothing is learnt.
+        shapes: the model, where only its shapes are real; else None.
     """
 
     config: CellConfig
@@ -46,11 +49,12 @@ class Trial:
     schedule: AbstractOptimizer
     optimizer: torch.optim.Optimizer
     method: AbstractRunning
-    make_feed: Callable[[], BatchFeed]
+    make_feed: Callable[[], AnyFeed]
     num_train: int
     validation: TensorSamples
     test: TensorSamples
     metrics: tuple[str, ...]
+    shapes: ShapesModule | None = None
 
     @property
     def num_parameters(self) -> int:
@@ -79,6 +83,7 @@ class Trial:
             overlap_estimated=self.method.overlap_estimated,
             plain_backward_s=plain_backward_s,
             dilation=self.config.dilation if self.config.dilation != 1.0 else None,
+            shrink=self.config.shrink if self.config.shrink != 1.0 else None,
             tcp=tcp_settings(),
         )
 
@@ -97,23 +102,28 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
     splits = dataset.load(data_folder()) if splits is None else splits
     partition = config.dataset.partition.build(registry.PARTITIONS)
 
-    def make_feed() -> BatchFeed:
+    def make_feed() -> AnyFeed:
+        if not dataset.metrics:
+            return EmptyFeed()
         return BatchFeed(splits.train, partition, config.nodes, rank, config.batch_size, config.seed)
 
     make_feed()  # raises now where a batch is larger than a node's share
     seed_everything(config.seed)  # the same initial replica everywhere
-    model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec())
+    shapes = shapes_module(config, rank)
+    model: nn.Module = shapes or config.model.build(registry.MODELS).build(dataset.spec())
     seed_everything(config.seed, 1 + rank)  # dropout and the like: another stream on each rank
     schedule: AbstractOptimizer = config.optimizer.build(registry.OPTIMIZERS)
     clock = TrainingClock(groups.control.sent_bytes)
     algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
     collective = config.collective.build(registry.COLLECTIVES)
     if groups.data is not None:
-        link = config.link.dilated(config.dilation)  # what is sent is paced by the machine's time
+        link = config.link_as_made.dilated(config.dilation)  # what is sent is paced by the machine's time
         collective.connect(groups.data, link)
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
             pace(link, flows=0)
     optimizer = schedule.build(model.parameters())
+    if shapes is not None and (algorithm.mean_of == "gradients" or not algorithm.sends):
+        optimizer = IdleOptimizer(model.parameters())
     method = algorithm.attach(
         Context(
             model=model,
@@ -124,6 +134,8 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
             control=groups.control,
             clock=clock,
             members=Members.all_of(groups.data),
+            shrink=config.shrink,
+            write_gradient=shapes.write_gradient if shapes is not None and not shapes.in_memory else None,
         )
     )
     if schedule.options.flat:
@@ -141,6 +153,7 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         validation=TensorSamples(splits.validation),
         test=TensorSamples(splits.test),
         metrics=dataset.metrics,
+        shapes=shapes,
     )
 
 

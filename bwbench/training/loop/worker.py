@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
         is_external = cell.config.launcher != "local" and environment.attempt is None
         if is_external:
             environment = on_own_interfaces(environment)
-        emulated_time.dilate(cell.config.dilation)
+        emulated_time.dilate(cell.config.dilation, cell.config.shrink)
         groups = connect(environment, is_shared=is_external)
         if is_external:
             external = ExternalRun.begin(cell, cell_file, environment, groups)

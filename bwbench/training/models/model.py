@@ -8,6 +8,7 @@ from typing import ClassVar
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import CLASSIFICATION, DataSpec
 from bwbench.base.errors import ConfigError
+from bwbench.base.model_shapes import ModelShapes
 from bwbench.methods.deferred import nn
 
 
@@ -38,6 +39,13 @@ class AbstractModel(ABC):
                 f"model {self.name!r} does {' and '.join(self.tasks)}; the data set is for {spec.task}. "
                 f"Choose another model or another data set"
             )
+
+    def shapes(self) -> ModelShapes | None:
+        """The layers of a model of which only the shapes are real, and which learns nothing; None of all others. Pure.
+
+        Raises ConfigError where there are none.
+        """
+        return None
 
     def build(self, spec: DataSpec) -> nn.Module:
         """A freshly initialised module, from torch's global random state.
