@@ -98,10 +98,7 @@ COMMANDS: dict[str, CommandHelp] = {
     "shapes": CommandHelp(
         RUN,
         (
-            (
-                "of a model of pictures, with what its layers compute",
-                "bwbench shapes my_model.py:Model --input 3,224,224",
-            ),
+            ("of a model of pictures", "bwbench shapes my_model.py:Model --input 3,224,224"),
             ("of a model of text", "bwbench shapes my_model.py:make_gpt --tokens 1024 --out gpt.json"),
         ),
     ),

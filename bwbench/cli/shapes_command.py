@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +9,8 @@ from typing import Annotated
 import typer
 
 from bwbench.base.errors import EXIT_OK, ConfigError, LaunchError
-from bwbench.base.model_shapes import read_shapes
-from bwbench.base.ownership import owned
 from bwbench.base.start_module import module_command
 from bwbench.cli.output import stderr
-from bwbench.records import write_json_atomic
 
 _TIME_LIMIT_S = 300.0
 
@@ -23,16 +18,30 @@ _TIME_LIMIT_S = 300.0
 def shapes(
     model: Annotated[str, typer.Argument(metavar="FILE.py:MODEL", help="What makes the model, without arguments.")],
     *,
-    out: Annotated[Path | None, typer.Option(help="File to write.  [default: MODEL.json]", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to write; MODEL.json by default.", show_default=False)
+    ] = None,
     sample: Annotated[
-        str, typer.Option("--input", help="Shape of one sample, like 3,224,224: what each layer computes is counted.")
+        str,
+        typer.Option(
+            "--input", metavar="SHAPE", help="Of one sample, like 3,224,224: what each layer computes is counted."
+        ),
     ] = "",
-    tokens: Annotated[int, typer.Option(min=0, help="The same for a model of text: that many tokens.")] = 0,
+    tokens: Annotated[
+        int, typer.Option(min=0, metavar="NUMBER", help="The same for a model of text: that many tokens.")
+    ] = 0,
 ) -> int:
     """Write the shapes of a model of your own, for 'model: {shapes: FILE}'.
 
     It is made on torch's meta device, where no tensor has memory, so that a model of any size can be written down.
     """
+    import json  # none of these is needed for help
+    import subprocess
+
+    from bwbench.base.model_shapes import read_shapes
+    from bwbench.base.ownership import owned
+    from bwbench.records import write_json_atomic
+
     if sample and tokens:
         raise ConfigError("shapes: --input and --tokens both say what the model takes; keep one")
     if not all(size.strip().isdigit() and int(size) > 0 for size in sample.split(",") if sample):
