@@ -51,7 +51,7 @@ def test_a_shrunk_cell_takes_as_long_as_the_whole_one(tmp_path: Path) -> None:
     found = cells(tmp_path, "algorithm: ring\nmatrix:\n  shrink: [1, 4]\n", text)
     whole, shrunk = (found[f"ring-shrink{factor}-s0"] for factor in (1, 4))
     assert whole["start"]["num_parameters"] == 4 * SIDE**2 == 4 * shrunk["start"]["num_parameters"]
-    assert "shrink" not in whole["start"] and shrunk["start"]["shrink"] == shrunk["link"]["shrink"] == 4
+    assert whole["start"]["shrink"] is None and shrunk["start"]["shrink"] == shrunk["link"]["shrink"] == 4
     assert shrunk["link"]["requested"]["bandwidth"] == "100 Mbit/s"
     assert shrunk["link"]["applied"]["bandwidth_bps"] == pytest.approx(25e6)
     link_s = 4 * SIDE**2 * 4 * 8 / 100e6  # of a ring of two nodes

@@ -331,6 +331,8 @@ class CellConfig(_Section):
 
         Raises ConfigError where the file that has them is not as it was.
         """
+        if not getattr(registry.MODELS.load(self.model.name), "only_shapes", False):
+            return None
         found: ModelShapes | None = self.model.build(registry.MODELS).shapes()
         return found
 

@@ -20,6 +20,7 @@ class AbstractModel(ABC):
         name: as in the registry, for messages.
         tasks: what it can learn: ``classification``, ``language-modelling``.
         reference_spec: the data that its documented size is stated for.
+        only_shapes: it learns nothing, and ``shapes`` says of which layers it is.
         parameter_range: lowest and highest number of parameters there, with default options.
     """
 
@@ -27,6 +28,7 @@ class AbstractModel(ABC):
     name: ClassVar[str]
     tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
     reference_spec: ClassVar[DataSpec] = DataSpec((1, 28, 28), 10)
+    only_shapes: ClassVar[bool] = False
     parameter_range: ClassVar[tuple[int, int]]
 
     def __init__(self, options: ComponentConfig) -> None:

@@ -50,6 +50,7 @@ class Shapes(AbstractModel):
     Config: ClassVar[type[ComponentConfig]] = ShapesConfig
     name: ClassVar[str] = "shapes"
     tasks: ClassVar[tuple[str, ...]] = (NOTHING,)
+    only_shapes: ClassVar[bool] = True
     reference_spec: ClassVar[DataSpec] = DataSpec((0,), 1, NOTHING)
     options: ShapesConfig
 
