@@ -136,7 +136,10 @@ def _cell_key(key: str, definitions: Schema) -> Schema:
     if key == "seed":
         return {"type": "integer", "minimum": 0, "maximum": MAX_SEED, "default": 0}
     own = CellConfig.model_json_schema(by_alias=True, mode="validation")["properties"][key]
-    return {name: value for name, value in own.items() if name != "title"}
+    plain = {name: value for name, value in own.items() if name != "title"}
+    if key not in ("dilation", "shrink"):
+        return plain
+    return {"anyOf": [{"const": "auto"}, _without_default(plain)], "default": plain["default"]}
 
 
 def _matrix(cell_keys: Schema, definitions: Schema) -> Schema:
