@@ -64,6 +64,7 @@ class ShapesModule(nn.Module):
         for number, indices in enumerate(self._layers):
             values = [self.values[index] for index in indices]
             stream = _Layer.apply(stream, self, number, *values)  # type: ignore[no-untyped-call]
+        emulated_time.forget_computed()  # no device that is imitated does what a pass around nothing takes here
         return stream.view(1, 1)
 
     def write_gradient(self, index: int, out: torch.Tensor) -> None:
@@ -79,6 +80,7 @@ class ShapesModule(nn.Module):
         due_s = self._began_s + self._ends[number] * self._backward_share * self.step_s
         if (missing_s := due_s - emulated_time.monotonic()) > 0:
             emulated_time.sleep(missing_s)
+        emulated_time.forget_computed()
         return found
 
     def _gradient(self, index: int) -> torch.Tensor:

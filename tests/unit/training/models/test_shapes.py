@@ -25,16 +25,16 @@ def backward(module: torch.nn.Module) -> float:
 def test_gradients_appear_when_their_layers_share_of_the_pass_is_over(in_memory: bool) -> None:
     module = ShapesModule(MODEL, ShapesConfig(backward=0.5), in_memory=in_memory)
     backward(module)  # torch imports what it needs for either kind of memory
-    module.begin_step(0.4)
+    module.begin_step(1.2)
     seen: list[tuple[int, float]] = []
     for index, parameter in enumerate(module.parameters()):
         parameter.register_post_accumulate_grad_hook(lambda _, i=index: seen.append((i, time.monotonic() - began_s)))
     began_s = time.monotonic()
     assert backward(module) == 0.0
     assert [index for index, _ in seen[:2]] != [0, 1] and {index for index, _ in seen[:2]} == {2, 3}
-    due_s = {0: 0.2, 1: 0.2, 2: 0.1, 3: 0.1}  # the layer between computes as well
+    due_s = {0: 0.6, 1: 0.6, 2: 0.3, 3: 0.3}  # the layer between computes as well
     for index, at_s in seen:
-        assert due_s[index] <= at_s < due_s[index] + 0.08
+        assert due_s[index] <= at_s < due_s[index] + 0.25  # of a busy machine
 
 
 def test_without_memory_parameters_have_none_and_gradients_are_written_alike() -> None:
