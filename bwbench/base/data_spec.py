@@ -7,6 +7,7 @@ from typing import Final
 
 CLASSIFICATION: Final = "classification"
 LANGUAGE_MODELLING: Final = "language-modelling"
+NOTHING: Final = "nothing"  # to be learnt: of a model of which only the shapes are real
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class DataSpec:
             piece of text.
         num_classes: classes, or characters of the vocabulary. A model's last dimension.
         task: ``classification`` (one target a sample: logits ``[batch, num_classes]``) or ``language-modelling``
-            (one target a position: inputs are character numbers, logits ``[batch, context, num_classes]``).
+            (one target a position: inputs are character numbers, logits ``[batch, context, num_classes]``). Where
+            there is ``nothing`` to learn, there are no samples.
     """
 
     input_shape: tuple[int, ...]

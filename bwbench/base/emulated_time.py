@@ -7,6 +7,9 @@ calling thread has had of a processor since its last call, so that all of it has
 nothing can be taken back, and the clock is put back instead by what it has gone too far. Threads that compute at the
 same time have it put back once: by no more than the machine's time that has passed, less what others had it put back.
 
+Where payloads are divided by a number to fit into memory (``shrink``), our software has so much less to do, and takes
+that many times as long on top: ``work``.
+
 One factor holds for a whole process, and is set before anything is timed; with 1, the default, all of this is the
 monotonic clock and nothing else. Threads of libraries (gloo's, torch's) call nobody. What they have computed is what
 the process has and no thread of ours. With K < 1 whoever has waited for them puts the clock back for that, too
@@ -36,7 +39,7 @@ class _World:
     """What a process knows of the time of its training."""
 
     def __init__(self) -> None:
-        self.factor = 1.0
+        self.factor = self.work = 1.0
         self.computed_s = 0.0  # that the clock was put back for, by all, in machine seconds
         self.lock = threading.Lock()
         self.own = threading.local()
@@ -50,11 +53,15 @@ class _World:
 _world = _World()
 
 
-def dilate(factor: float) -> None:
-    """From now on the machine's seconds are ``factor`` to one of the training; for a process that has timed nothing."""
+def dilate(factor: float, work: float = 1.0) -> None:
+    """From now on the machine's seconds are ``factor`` to one of the training; for a process that has timed nothing.
+
+    Args:
+        work: what our software computes stands for so many times as much; 1 where ``factor`` is below 1.
+    """
     global _world
     _world = _World()
-    _world.factor = factor
+    _world.factor, _world.work = factor, work
 
 
 def monotonic() -> float:
@@ -88,7 +95,7 @@ def catch_up(*, of_libraries: bool = False) -> None:
         of_libraries: where the clock is put back, also for what threads have computed that call nobody, since anyone
             last did so: for whoever has just waited for what they do.
     """
-    if _world.factor == 1.0:
+    if _world.factor * _world.work == 1.0:
         return
     computed_s = _own_cpu_s()
     if _world.factor < 1.0:
@@ -96,7 +103,7 @@ def catch_up(*, of_libraries: bool = False) -> None:
         if of_libraries:
             _world.of_libraries = _put_back(_libraries_cpu_s(), _world.of_libraries)
         return
-    owed_s = _world.own.owed_s + computed_s * (_world.factor - 1.0)
+    owed_s = _world.own.owed_s + computed_s * (_world.factor * _world.work - 1.0)
     if owed_s > SHORTEST_SLEEP_S:
         began_s = time.monotonic()
         time.sleep(owed_s)
@@ -107,7 +114,7 @@ def catch_up(*, of_libraries: bool = False) -> None:
 
 def forget_computed() -> None:
     """Owe nothing for what this thread and libraries have computed so far: it was not part of the training's time."""
-    if _world.factor != 1.0:
+    if _world.factor * _world.work != 1.0:
         _own_cpu_s()
     if _world.factor < 1.0:
         _libraries_cpu_s()

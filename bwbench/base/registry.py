@@ -223,6 +223,11 @@ MODELS = Registry(
         ("resnet8", "resnet:Resnet8", "residual network of 8 layers for 32x32 images"),
         ("resnet20", "resnet:Resnet20", "residual network of 20 layers for 32x32 images"),
         ("char-transformer", "char_transformer:CharTransformer", "small decoder for characters"),
+        (
+            "shapes",
+            "shapes:Shapes",
+            "the shapes of a real model (vgg16, bert-large, …): times alone, nothing is learnt",
+        ),
     ],
 )
 DATASETS = Registry(
@@ -235,6 +240,7 @@ DATASETS = Registry(
         ("cifar10", "pictures:Cifar10", "60,000 colour 32x32 pictures in 10 classes"),
         ("tinyshakespeare", "tinyshakespeare:TinyShakespeare", "1.1 M characters of plays"),
         ("synthetic", "synthetic:Synthetic", "Gaussian classes of any shape: for tests and timing"),
+        ("none", "no_data:NoData", "no samples: what a model of shapes is trained on, by itself"),
     ],
 )
 OPTIMIZERS = Registry(

@@ -234,6 +234,8 @@ def _link(link: LinkRecord | None, environment: Environment | None) -> Iterator[
     if link.dilation is not None:
         text = f"made {link.dilation:g} times as slow; what was applied and measured is in the machine's time"
         yield f"dilated   {text}"
+    if link.shrink is not None:
+        yield f"shrunk    rates and payloads divided by {link.shrink:g}, so that times are those of the whole cell"
     yield f"back end  {link.backend}{reason}"
     hosts = link.applied.hosts if link.applied is not None else ()
     for host in hosts:

@@ -96,6 +96,13 @@ COMMANDS: dict[str, CommandHelp] = {
             ("eight machines of a cluster", "bwbench launch-script --slurm --array 8 experiments > sweep.sh"),
         ),
     ),
+    "shapes": CommandHelp(
+        RUN,
+        (
+            ("of a model of pictures", "bwbench shapes my_model.py:Model --input 3,224,224"),
+            ("of a model of text", "bwbench shapes my_model.py:make_gpt --tokens 1024 --out gpt.json"),
+        ),
+    ),
     "list": CommandHelp(
         RUN,
         (

@@ -20,6 +20,7 @@ from bwbench.cli.command_help import Command, GroupedCommands, usage_error
 from bwbench.cli.demo import demo
 from bwbench.cli.init.init_command import init
 from bwbench.cli.link import LINK_HELP, LinkGroup
+from bwbench.cli.shapes_command import shapes
 from bwbench.cli.standard_files import mend_standard_files
 
 # Newer versions of typer bring their own copy of click, older ones use click itself: its public class leads to either.
@@ -57,6 +58,7 @@ for command in (
     watch_command.watch,
     *(result_commands.compare, result_commands.export, result_commands.merge, result_commands.publish),
     verify_command.verify,
+    shapes,
     *(machine_commands.list_, machine_commands.doctor, machine_commands.clean),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"), cls=Command)(command)

@@ -37,9 +37,9 @@ from bwbench.results.text import span
 
 _DIGITS = 4  # of a measured rate
 # Said of rows of one name whenever they differ in it; of all else as much as tells them apart.
-_ALWAYS_SAID = ("nodes", "batch_size", "accumulate", "dilation", "model.name", "dataset.name")
+_ALWAYS_SAID = ("nodes", "batch_size", "accumulate", "dilation", "shrink", "model.name", "dataset.name")
 _NEVER_TELL = ("link", "seed", "algorithm.name", "collective.name", "compression.name")  # a heading, n, the name do
-_OF_OTHERS = ("nodes", "link", "algorithm", "collective", "compression", "dilation", "compute", "seed")
+_OF_OTHERS = ("nodes", "link", "algorithm", "collective", "compression", "dilation", "shrink", "compute", "seed")
 _UNITS = ((3600.0, " h"), (60.0, " min"), (1.0, ""))  # of an interval behind a time, which is in seconds below a minute
 _LESS_NEEDED = ("wire/step", "payload/step", "samples", "seeds")  # left out in this order where room is short
 

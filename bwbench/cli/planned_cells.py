@@ -8,6 +8,7 @@ from bwbench.base.errors import LaunchError
 from bwbench.base.units import DURATION
 from bwbench.cli.needed_here import data_problems, device_problems
 from bwbench.cli.output import MAX_ROWS, MUCH_LESS, new_table, print_json_rows, seconds, size, stderr, stdout
+from bwbench.experiment.config.real_size import memory_of, memory_words
 from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.calibration import Stopping
 from bwbench.experiment.plan.carried import HostLoad, not_carried
@@ -35,6 +36,8 @@ def print_cells(sweep: SweepPlan) -> None:
     of_cells = (*not_carried(planned, foreseen.estimates), *may_arrive_alone(planned, foreseen))
     for text in (*sweep.notes, *doubts(planned), *of_cells):
         stderr().print(f"note: {text}")
+    if memory := memory_words([item.cell.config for item in planned]):
+        stderr().print(f"note: {memory}")
     cells = [item.cell for item in sweep.todo]
     for problem in (*device_problems(cells), *data_problems(cells)):
         stderr().print(f"note: not ready to run here: {problem}")
@@ -144,6 +147,8 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
         "nodes": item.cell.config.nodes,
         "link": item.cell.config.link.describe(),
         "rtt_s": item.cell.config.link.rtt_s,
+        "shrink": item.cell.config.shrink,
+        "memory_bytes": memory_of(item.cell.config),
         "status": item.status,
         "runs": item.runs,
         "position": position,

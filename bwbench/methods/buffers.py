@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from bwbench.methods.deferred import np, torch
@@ -133,6 +134,11 @@ def array_of(tensor: torch.Tensor) -> Any:
 def tensor_of(array: Any) -> torch.Tensor:
     """The memory of a numpy array as a tensor."""
     return torch.from_numpy(array)
+
+
+def zeros_untouched(shape: Sequence[int]) -> torch.Tensor:
+    """fp32 zeros that take memory once something is written: until then the kernel shows one page of them."""
+    return tensor_of(np.zeros(tuple(shape), np.float32))
 
 
 def empty_fp32(num_elements: int) -> torch.Tensor:

@@ -148,12 +148,12 @@ _stand_ins: list[Callable[[torch.Tensor], Device | None]] = []
 
 
 def device_of(tensor: torch.Tensor) -> Device:
-    """What a tensor lies on."""
+    """What a tensor lies on; the host where it has no memory (``meta``), since what is sent for it is written there."""
     for recognise in _stand_ins:
         if (device := recognise(tensor)) is not None:
             return device
     kind = tensor.device.type
-    if kind == "cpu":
+    if kind in ("cpu", "meta"):
         return HOST
     if kind == "cuda":
         return _cuda(torch.cuda.current_device() if tensor.device.index is None else tensor.device.index)

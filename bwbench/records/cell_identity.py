@@ -29,7 +29,7 @@ _COMPONENTS = ("model", "dataset", "algorithm", "collective", "optimizer")  # on
 _ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # of a configuration that is no whole one
 KEYS = frozenset(  # that a recorded configuration has
     ("nodes", "link", *_COMPONENTS, "compression", "batch_size", "accumulate", "compute", "evaluate", "target")
-    + ("weight_average", "targets", "stop", "limit", "seed", "dilation", "launcher", "plugins")
+    + ("weight_average", "targets", "stop", "limit", "seed", "dilation", "shrink", "launcher", "plugins")
 )
 
 QUEUE_BEFORE = "1 bdp"  # of a shaped link whose record names none: once the default
@@ -41,7 +41,7 @@ _TRACE = {
 }
 _OF_DECAY = dict.fromkeys(("decay", "decay_to", "decay_over"))
 DEFAULTS: dict[str, dict[str, object]] = {
-    "": {"targets": [], "dilation": 1.0, "weight_average": {"name": "none"}},
+    "": {"targets": [], "dilation": 1.0, "shrink": 1.0, "weight_average": {"name": "none"}},
     "compute": {"overrides": {}, "device": "cpu"},
     "evaluate": {"test": "arrivals"},
     "link": {
@@ -85,6 +85,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "algorithm noloco": {"period": 50, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.5, "pull": 1.0},
     "algorithm sparta": {"period": 1, "overlap": 0, "ratio": 0.005},
     "algorithm des-loc": {"period": 16, "first_moment": 3, "second_moment": 6},
+    "limit": {"steps": None},
+    "model shapes": {"of": "", "backward": 2 / 3, "decay": 1.0, "tail": 0.5, "norm": 1.0, "sha256": None},
     "collective ring": {"paced": True},
     "collective sharded": {"workers_per_host": 2, "across": "ring"},
     "collective hierarchical": {"sites": []},
@@ -241,6 +243,8 @@ def _counted(place: str, content: JsonObject) -> JsonObject:
 def _of_component(kind: str, content: JsonObject, revision: Revision) -> JsonObject:
     name = str(content["name"])
     counted = _counted(f"{kind} {name}", content)
+    if kind == "model" and counted.get("sha256") is not None:  # shapes from a file: known by what is in it
+        counted = {key: value for key, value in counted.items() if key != "of"}
     if partition := mapping_at(counted, "partition"):
         counted["partition"] = _of_component("partition", partition, revision)
     number = revision(kind, name)

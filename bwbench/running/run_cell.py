@@ -172,7 +172,8 @@ class _Attempt:
             self.resumption.checkpoint.begin(self.folder)
         if self.resumption.words is not None:
             self._say(self.resumption.words)
-        self.link = LinkFile(item.cell.config.link, self.folder, item.cell.config.dilation)
+        config = item.cell.config
+        self.link = LinkFile(config.link, self.folder, config.dilation, config.shrink)
 
     def run(self, wall_limit_s: float, look_s: float) -> CellRun:
         """Train, and record how that ended, whatever ends it."""
@@ -204,7 +205,8 @@ class _Attempt:
             if config.compute.virtual:
                 outcome = yield from self._train_virtually(wall_limit_s, look_s)
             else:
-                with open_network(config.link, config.nodes, control_path=True, dilation=config.dilation) as network:
+                link, factor = config.link_as_made, config.dilation
+                with open_network(link, config.nodes, control_path=True, dilation=factor) as network:
                     outcome = self._train_on(network, wall_limit_s)
         except (LaunchError, LinkError) as error:
             if unfit := worker_met_limit(self.folder, str(error)):

@@ -19,10 +19,16 @@ def make(registry, name):
     return component_class(component_class.Config())
 
 
-@pytest.mark.parametrize("name", DATASETS.names())
+@pytest.mark.parametrize("name", [name for name in DATASETS.names() if DATASETS.load(name).metrics])
 def test_data_set_keeps_the_contract(name, tmp_path, monkeypatch):
     official_format.write(name, tmp_path, monkeypatch)
     assert dataset_violations(make(DATASETS, name), tmp_path) == []
+
+
+def test_no_data_is_empty_and_has_nothing_to_report(tmp_path):
+    dataset = make(DATASETS, "none")
+    splits = dataset.load(tmp_path)
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (0, 0, 0) and dataset.metrics == ()
 
 
 @pytest.mark.data

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from bwbench.base.data_spec import NOTHING
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.examples import example_file
 from bwbench.base.explain import nearest
@@ -94,9 +95,9 @@ def text_of(name: str, given: Answers, *, asking: bool) -> str:
     question = "Has each node a link of its own (switched), or do all share one WiFi (shared)?"
     medium = None if preset else value(given.medium, _medium, question, MEDIA[0])
     shaped = f"bandwidth: {_scalar(bandwidth)}, latency: {_scalar(str(latency))}, medium: {medium}"
-    data = value(given.data, _dataset, f"Data set: {', '.join(DATASETS.names())}", "digits")
+    data = value(given.data, _dataset, f"Data set: {', '.join(_data_sets())}", "digits")
     workload = _WORKLOADS.get(data, _Workload())
-    model = value(given.model, _model, f"Model: {', '.join(MODELS.names())}", _name_in(workload.model))
+    model = value(given.model, _model, f"Model: {', '.join(_models())}", _name_in(workload.model))
     return rendered(
         "experiment/experiment.yaml",
         name=_scalar(name),
@@ -202,8 +203,18 @@ def _medium(text: str) -> str:
     return text
 
 
+def _data_sets() -> list[str]:
+    """Those that there is something to learn from."""
+    return [name for name in DATASETS.names() if DATASETS.load(name).metrics]
+
+
+def _models() -> list[str]:
+    """Those that learn something."""
+    return [name for name in MODELS.names() if NOTHING not in MODELS.load(name).tasks]
+
+
 def _dataset(text: str) -> str:
-    if text not in DATASETS:
+    if text not in _data_sets():
         raise ConfigError(DATASETS.unknown(text))
     return text
 

@@ -24,6 +24,7 @@ from pydantic_core import InitErrorDetails
 from bwbench.base import registry
 from bwbench.base.component import Component
 from bwbench.base.explain import explain, problem, show
+from bwbench.base.model_shapes import ModelShapes
 from bwbench.base.plain_data import JsonObject
 from bwbench.base.step_time import AnyStepTime, DeclaredStepTime
 from bwbench.base.units import PositiveDuration, Samples
@@ -134,10 +135,17 @@ class EvaluateConfig(_Section):
 
 
 class LimitConfig(_Section):
-    """When training ends although the target was not reached: samples over all nodes, or seconds of training clock."""
+    """When training ends although the target was not reached.
+
+    Attributes:
+        samples: over all nodes.
+        time_s: of the training clock.
+        steps: in place of samples, optimizer steps; what is written out are the samples that they take.
+    """
 
     samples: int = Field(200_000, ge=1, le=10**12)
     time_s: PositiveDuration | None = Field(None, alias="time")
+    steps: int | None = Field(None, ge=1, le=10**9, exclude=True)
 
 
 class TargetConfig(_Section):
@@ -275,6 +283,8 @@ class CellConfig(_Section):
         seed: of this repeat.
         dilation: seconds of the machine to one of the training (``config/cell_dilation.py``); 1, the machine's own
             time, is not written out.
+        shrink: of a model of which only the shapes are real, parameters and the link's rates are divided by it, so that
+            times stay and memory shrinks (``config/real_size.py``); 1 is not written out.
         launcher: ``local`` starts the workers in namespaces of this machine, ``ssh`` on ``hosts``, ``external`` leaves
             that to torchrun or Slurm on any machines. What is local is not written out, so that records from before
             there was a choice keep their identity.
@@ -301,6 +311,7 @@ class CellConfig(_Section):
     limit: LimitConfig = LimitConfig()
     seed: int = Field(0, ge=0, le=MAX_SEED)
     dilation: Annotated[float, Field(gt=0.0, le=1e6)] = 1.0
+    shrink: Annotated[float, Field(ge=1.0, le=1e6)] = 1.0
     launcher: Launcher = "local"
     hosts: tuple[Host, ...] = Field((), exclude=True)
     plugins: Annotated[
@@ -312,8 +323,9 @@ class CellConfig(_Section):
         content: dict[str, object] = handler(self)
         if content.get("launcher") == "local":
             del content["launcher"]
-        if content.get("dilation") == 1.0:
-            del content["dilation"]
+        for key in ("dilation", "shrink"):
+            if content.get(key) == 1.0:
+                del content[key]
         if not content.get("targets"):
             content.pop("targets", None)
         if self.weight_average.name == LEFT_OUT["weight_average"]:
@@ -324,6 +336,22 @@ class CellConfig(_Section):
             left_out = [key for key, value in (("overrides", {}), ("device", "cpu")) if compute.get(key) == value]
             content["compute"] = {key: value for key, value in compute.items() if key not in left_out}
         return content
+
+    @property
+    def shapes(self) -> ModelShapes | None:
+        """The layers of a model that learns nothing, as they are published; None where there is something to learn.
+
+        Raises ConfigError where the file that has them is not as it was.
+        """
+        if not getattr(registry.MODELS.load(self.model.name), "only_shapes", False):
+            return None
+        found: ModelShapes | None = self.model.build(registry.MODELS).shapes()
+        return found
+
+    @property
+    def link_as_made(self) -> Link:
+        """The link that is made, in the training's time: the one that was asked, its rates divided by ``shrink``."""
+        return self.link.shrunk(self.shrink)
 
     @property
     def all_targets(self) -> tuple[TargetConfig, ...]:

@@ -43,11 +43,12 @@ def auto_dilation(config: CellConfig, num_cores: int | None = None) -> tuple[flo
             text = f"what {config.nodes} nodes do one after another is to be short beside {DURATION.format(step_s)}"
             needs[text] = sharing * TAIL_S / (TOLERANCE * step_s)
     if config.link.shaped and config.nodes > 1:
-        total_bps = sum(node.up_bps for node in config.link.nodes(config.nodes))
-        if config.link.air is not None:
-            total_bps = config.link.air.capacity_bps(config.link.base.up_bps)
+        link = config.link_as_made
+        total_bps = sum(node.up_bps for node in link.nodes(config.nodes))
+        if link.air is not None:
+            total_bps = link.air.capacity_bps(link.base.up_bps)
         text = f"{config.nodes} nodes may send all at once, and the relay is to carry that"
-        needs[text] = total_bps / (RELAY_SHARE * relay_limit_bps(config.link, config.nodes, cores))
+        needs[text] = total_bps / (RELAY_SHARE * relay_limit_bps(link, config.nodes, cores))
     why = max(needs, key=lambda text: needs[text])
     factor = 2.0 ** max(0, math.ceil(math.log2(needs[why]) - 1e-9))
     return factor, f"dilation: auto is {factor:g}: {why}"

@@ -22,6 +22,7 @@ from bwbench.base.units import DURATION
 from bwbench.experiment.config.cell_config import MOST_VIRTUAL_NODES, CellConfig, Chain
 from bwbench.experiment.config.cell_dilation import dilation_refusals
 from bwbench.experiment.config.component_parsing import ComponentOf
+from bwbench.experiment.config.real_size import shape_refusals
 from bwbench.methods.compression.chain import chain_refusal, nest
 from bwbench.methods.compression.error_feedback import LINEAR_OPTIMIZERS, PLAIN, residual_of
 from bwbench.methods.roles import REFERENCE, averages_gradients
@@ -401,15 +402,16 @@ def _check_device(config: CellConfig) -> Iterator[Finding]:
     if config.compute.device == "cpu" or not config.compute.virtual:
         return
     if COLLECTIVES.load(config.collective.name).wraps_model:
-        text = (
-            "compute.device: torch's DDP averages in a thread of the GPU's, and virtual nodes take turns in their own"
-        )
-        yield Finding(("compute", "device"), f"{text}; write 'algorithm: ring', which computes the same mean")
+        text = "compute.device: torch's DDP averages in a thread of the GPU's, and virtual nodes take turns in theirs; "
+        yield Finding(("compute", "device"), text + "write 'algorithm: ring', which computes the same mean")
 
 
 def _check_dilation(config: CellConfig) -> Iterator[Finding]:
-    for text in dilation_refusals(config):
-        yield Finding(("dilation",), text)
+    yield from (Finding(("dilation",), text) for text in dilation_refusals(config))
+
+
+def _check_shapes(config: CellConfig) -> Iterator[Finding]:
+    yield from (Finding(loc, text) for loc, text in shape_refusals(config))
 
 
 _METHOD_CHECKS: tuple[Callable[[NamedMethod], Any], ...] = (
@@ -432,6 +434,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_virtual,
     _check_device,
     _check_dilation,
+    _check_shapes,
 )
 
 

@@ -152,6 +152,8 @@ class Experiment:
 def why_not_composed(config: CellConfig) -> str | None:
     """Why the time to accuracy of a cell cannot be put together from parts; None where it can. Imports no torch."""
     algorithm: Any = config.algorithm.build(ALGORITHMS)
+    if config.shapes is not None:
+        return f"model {config.model.name!r} learns nothing, so that there is no time to accuracy"
     if (reason := algorithm.depends_on_link()) is not None:
         return f"algorithm {config.algorithm.name!r}: {reason}"
     if not algorithm.phases(_ANY_SHAPES):

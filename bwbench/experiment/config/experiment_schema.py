@@ -76,6 +76,7 @@ _MEANINGS = {
     "repeats": "Trainings of each cell; repeat r has the seed + r. {until: 15 %} adds as many as that needs.",
     "seed": "Of the first repeat.",
     "dilation": "Slow motion: seconds of the machine to one of the training, such as 4; 'auto' takes what it needs.",
+    "shrink": "Of a model of shapes: parameters and the link's rates divided by it, such as 4; 'auto' fits the memory.",
     "launcher": "Who starts the workers: 'local' on this machine, 'ssh' on 'hosts', 'external' torchrun or Slurm.",
     "hosts": "Machines for launcher: ssh, like anna@192.168.1.10, as mappings, or the name of a file with them.",
     "per_host": "Ranks on each of the hosts that does not say 'workers' itself.",
@@ -148,7 +149,10 @@ def _cell_key(key: str, definitions: Schema) -> Schema:
     if key == "seed":
         return {"type": "integer", "minimum": 0, "maximum": MAX_SEED, "default": 0}
     own = CellConfig.model_json_schema(by_alias=True, mode="validation")["properties"][key]
-    return {name: value for name, value in own.items() if name != "title"}
+    plain = {name: value for name, value in own.items() if name != "title"}
+    if key not in ("dilation", "shrink"):
+        return plain
+    return {"anyOf": [{"const": "auto"}, _without_default(plain)], "default": plain["default"]}
 
 
 def _matrix(cell_keys: Schema, definitions: Schema) -> Schema:

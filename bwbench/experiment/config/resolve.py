@@ -35,6 +35,7 @@ from bwbench.experiment.config.combinations import (
 )
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
+from bwbench.experiment.config.real_size import auto_shrink, with_shapes
 from bwbench.experiment.config.step_trace import freeze_compute
 from bwbench.experiment.config.tune_block import with_options
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
@@ -53,6 +54,7 @@ _NEEDED = {
 _FORMS = {  # of keys whose value may be more than the type of the refused one says
     "link": "write 'link: {bandwidth: 10 Mbit/s, latency: 2.5 ms}', or 'link: unshaped'",
     "dilation": "write a number above 0, such as 8, or 'auto'",
+    "shrink": "write a number of 1 or more, such as 4, or 'auto'",
 }
 
 
@@ -111,9 +113,8 @@ def resolve(
         idle += ["stop"] if content.get("stop") == "target" else []
         content["stop"] = content["stop"] if content.get("stop", "target") != "target" else "limit"
     content = {**LEFT_OUT, **content, "plugins": list(plugins)}
-    chooses_dilation = content.get("dilation") == AUTO
-    if chooses_dilation:
-        content["dilation"] = 1.0
+    chooses_dilation, chooses_shrink = (content.get(key) == AUTO for key in ("dilation", "shrink"))
+    content |= {key: 1.0 for key in ("dilation", "shrink") if content.get(key) == AUTO}
     config, errors = _validated(content, CellConfig, expanded, findings)
     findings += errors if reference is None else [_inside_reference(error) for error in errors]
     if config is not None and config.targets:
@@ -122,6 +123,9 @@ def resolve(
         config = _within_limit(config)
         config, found, said = _with_traces_read(config, folder)
         config = _at_its_sites(config)
+        findings += found
+        notes += said
+        config, found, said = _with_real_size(config, raw, folder, chooses=chooses_shrink)
         findings += found
         notes += said
         if config.nodes == 1 and not config.link.shaped:  # one node by itself, beside others that share a link
@@ -242,6 +246,41 @@ def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, lis
         findings += _broken_step_traces(compute, folder)
     frozen = config.model_copy(update={"link": link, "compute": compute})
     return frozen, findings, [] if findings else trace_notes(link)
+
+
+def _with_real_size(
+    config: CellConfig, raw: JsonObject, folder: Path, *, chooses: bool
+) -> tuple[CellConfig, list[Finding], list[str]]:
+    """The configuration with its limit in samples and, of a model of shapes, all that follows from that; what is wrong
+    with either, and by how much it was shrunk where that was to be found.
+    """
+    findings = []
+    limit = raw.get("limit")
+    if config.limit.steps is not None:
+        if isinstance(limit, Mapping) and "samples" in limit:
+            text = "limit.steps and limit.samples both say when training ends; keep one"
+            findings.append(Finding(("limit", "steps"), text))
+        counted = {"samples": config.limit.steps * config.global_batch, "steps": None}
+        config = config.model_copy(update={"limit": config.limit.model_copy(update=counted)})
+    try:
+        made = with_shapes(config, folder)
+        model = made.shapes
+    except ConfigError as error:
+        return config, [*findings, *(Finding(("model",), str(one)) for one in error.problems)], []
+    if model is None:
+        return made, findings, []
+    if raw.get("dataset") is not None and config.dataset.source.name != made.dataset.source.name:
+        text = f"model {config.model.name!r} learns nothing, so that no data set is read; leave 'dataset' out"
+        findings.append(Finding(("dataset",), text))
+    said = []
+    if "evaluate" in raw:
+        said.append(f"'evaluate' has no effect: model {config.model.name!r} learns nothing that could be looked at")
+    if config.nodes == 1 and not config.link.shaped:  # one node by itself, beside others that share a link
+        made = made.model_copy(update={"shrink": 1.0})
+    elif chooses and not findings:
+        factor, why = auto_shrink(made, model)
+        made, said = made.model_copy(update={"shrink": factor}), [*said, why]
+    return made, findings, said
 
 
 def _broken_step_traces(compute: ComputeConfig, folder: Path) -> Iterator[Finding]:

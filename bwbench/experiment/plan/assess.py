@@ -202,7 +202,7 @@ def doubts(planned: Sequence[PlannedCell]) -> list[str]:
             ] = None
         if (doubt := momentum_doubt(config)) is not None:
             found[doubt] = None
-        link = config.link.dilated(config.dilation) if config.link.shaped else config.link  # as it will be made
+        link = config.link_as_made.dilated(config.dilation) if config.link.shaped else config.link  # as it will be made
         if (text := beyond_relay(link, config.nodes)) is None:
             continue
         if link.backend != "relay" and not beyond_netem(link):

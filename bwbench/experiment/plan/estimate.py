@@ -230,7 +230,7 @@ def estimate(
     warming_up_s = config.dilation * (WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s)
     # Until all workers can begin: they share the processors, each of them uses one.
     start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, processes / cores)
-    verification_s = _verification_s(config.link.dilated(config.dilation), config.nodes, cores)
+    verification_s = _verification_s(config.link_as_made.dilated(config.dilation), config.nodes, cores)
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
     return CellEstimate(
         num_parameters=description.num_parameters,

@@ -57,6 +57,8 @@ class AbstractAlgorithm(abc.ABC):
             outside of its objects.
         fixed_time: what takes the machine's time whatever the training's is, and what to do; None where nothing does.
         tells_rate: what is sent are gradients, each for the very next update, and codecs are told its learning rate.
+        copies: fp32 copies of the model that a rank holds at most, parameters and gradients among them; without what
+            optimizer and codecs remember.
     """
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
@@ -73,6 +75,7 @@ class AbstractAlgorithm(abc.ABC):
     tells_rate: ClassVar[bool] = False
     virtual: ClassVar[bool] = False
     fixed_time: ClassVar[str | None] = None
+    copies: ClassVar[float] = 4.0
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
@@ -126,6 +129,13 @@ class AbstractAlgorithm(abc.ABC):
         Empty, the default where not all are alike, says nothing about it: times to accuracy then cannot be composed.
         """
         return (Phase("training"),) if self.steps_alike else ()
+
+    def takes_gradients_as_sent(self, collective: AbstractCollective) -> bool:
+        """Whether nobody looks at a gradient before its bucket is sent, and at parameters never. Pure.
+
+        Then both may lie on torch's meta device where nothing is learnt: ``Context.write_gradient`` gives the values.
+        """
+        return False
 
     def depends_on_link(self) -> str | None:
         """Why what a step computes depends on the link's speed; None where it only takes longer or shorter. Pure."""
@@ -208,6 +218,9 @@ class Context:
         control: barrier and average on the control path.
         clock: the training clock.
         members: who trains together, and this rank's place among them.
+        shrink: bytes of a bucket are divided by it, as those of the model are (``shrink``).
+        write_gradient: puts the gradient of a trainable parameter, by its number, into an fp32 vector of its length;
+            where gradients lie on torch's meta device. None where they have memory of their own.
         user_loop: the loop is a user's own, not the harness's: what of gradients leaves in the update is taken when
             that is called, and values that are not finite are told to it and not to ``control``.
     """
@@ -221,6 +234,8 @@ class Context:
     clock: Clock
     members: Members
     user_loop: UserLoop | None = None
+    shrink: float = 1.0
+    write_gradient: Callable[[int, torch.Tensor], None] | None = None
 
     def codec_of(self, shapes: Sequence[Shape], bucket: int) -> AbstractCodec:
         """The codec of a bucket that holds tensors of these shapes behind one another."""
@@ -400,7 +415,7 @@ class AbstractRunning(abc.ABC):
         """End threads. Safe to call twice."""
 
 
-def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> list[list[int]]:
+def assign(parameter_elements: Sequence[int], bucket_bytes: float | None, shrink: float = 1.0) -> list[list[int]]:
     """Indices of the parameters of each bucket, in the order in which backward passes give gradients: last first.
 
     A bucket is full once it holds its size or more, as in torch's DDP.
@@ -408,6 +423,7 @@ def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> lis
     Args:
         parameter_elements: elements of each parameter, in the model's order.
         bucket_bytes: size of each bucket; None takes torch's defaults, 1 MiB for the first and 25 MiB for the others.
+        shrink: all of these sizes are divided by it.
     """
     buckets: list[list[int]] = []
     current: list[int] = []
@@ -416,7 +432,7 @@ def assign(parameter_elements: Sequence[int], bucket_bytes: float | None) -> lis
         current.append(index)
         size += ELEMENT_BYTES * parameter_elements[index]
         limit = bucket_bytes or (BUCKET_BYTES if buckets else FIRST_BUCKET_BYTES)
-        if size >= limit:
+        if size >= limit / shrink:
             buckets.append(current)
             current, size = [], 0
     return [*buckets, current] if current else buckets

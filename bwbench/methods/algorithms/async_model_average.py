@@ -100,7 +100,7 @@ class RunningAsync(BucketExchange):
         self._collective = context.collective
         self._warmup_steps = options.warmup_steps
         parameters = trainable(context.model)
-        self._weights = ParameterBuffers(parameters, assign([p.numel() for p in parameters], None))
+        self._weights = ParameterBuffers(parameters, assign([p.numel() for p in parameters], None, context.shrink))
         self.bucket_bytes = [flat.nbytes for flat in self._weights.flat]
         self._weight_codecs = weight_codecs(context, self._weights, weight_codec_refusal)
         self._background = BackgroundAveraging(

@@ -17,7 +17,7 @@ from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES, assign
+from bwbench.methods.algorithms.algorithm import BUCKET_BYTES, ELEMENT_BYTES, assign
 from bwbench.methods.algorithms.buckets import check_averaged, trainable, watch_parameters
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
@@ -62,6 +62,8 @@ class DdpExchange(AbstractRunning):
         options: dict[str, Any] = {sync: False}
         if "init_sync" in known:  # replicas start equal by their seed; sending them over the link may take minutes
             options["init_sync"] = False
+        if context.shrink != 1:
+            bucket_bytes = (bucket_bytes or BUCKET_BYTES) / context.shrink
         codec = context.make_codec()
         shapes = [tuple(parameter.shape) for parameter in trainable(context.model)]
         elements = [math.prod(shape) for shape in shapes]

@@ -14,7 +14,8 @@ from functools import partial
 
 from bwbench.base import emulated_time
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, assign
-from bwbench.methods.algorithms.buckets import Communicator, GradientBuffers, RunningLocally
+from bwbench.methods.algorithms.buckets import GradientBuffers, RunningLocally
+from bwbench.methods.algorithms.communicator import Communicator
 from bwbench.methods.algorithms.deco_choice import (
     DecoSetting,
     DecoSgdConfig,
@@ -64,6 +65,7 @@ class DecoSgd(AbstractAlgorithm):
     options: DecoSgdConfig
     virtual = True
     preferred_collective = "all-gather"
+    copies = 7.0  # parameters, gradients, what was not sent of them, and up to four means that are late
 
     @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:

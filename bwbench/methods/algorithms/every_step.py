@@ -16,7 +16,8 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.units import MemoryOrAuto
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, assign, bucket_payloads
-from bwbench.methods.algorithms.buckets import NUM_THREADS, BucketExchange
+from bwbench.methods.algorithms.buckets import BucketExchange
+from bwbench.methods.algorithms.communicator import NUM_THREADS
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange, hook_payloads
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import MakeCodec, Shape
@@ -60,6 +61,7 @@ class EveryStep(AbstractAlgorithm):
     steps_alike = True
     virtual = True
     tells_rate = True
+    copies = 2.0  # torch's DDP: gradients, and the buckets that they are copied to
     options: EveryStepConfig
 
     def traffic(
@@ -71,6 +73,10 @@ class EveryStep(AbstractAlgorithm):
         else:
             payloads = bucket_payloads(parameter_shapes, self.options.fixed_bucket_bytes, make_codec)
         return collective.traffic(num_nodes, payloads)
+
+    def takes_gradients_as_sent(self, collective: AbstractCollective) -> bool:
+        """With all collectives but torch's own, which copies gradients itself."""
+        return not collective.wraps_model
 
     def depends_on_link(self) -> str | None:
         """Buckets that are chosen by the link: codecs work on buckets."""

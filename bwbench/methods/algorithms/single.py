@@ -8,6 +8,7 @@ from bwbench.base import emulated_time
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.buckets import RunningLocally
 from bwbench.methods.buffers import give_back, on_host
+from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.roles import Role
 
 
@@ -19,6 +20,11 @@ class Single(AbstractAlgorithm):
     steps_alike = True
     virtual = True
     role: ClassVar[Role] = "reference"
+    copies = 2.0
+
+    def takes_gradients_as_sent(self, collective: AbstractCollective) -> bool:
+        """Nobody looks at them at all."""
+        return True
 
     def attach(self, context: Context) -> AbstractRunning:
         """Put the gradients into flat buffers."""
@@ -35,6 +41,10 @@ class NoCommunication(Single):
     needs_peers = True
     role = "headroom"
     mean_of = "gradients"
+
+    def takes_gradients_as_sent(self, collective: AbstractCollective) -> bool:
+        """They are averaged where they are."""
+        return False
 
     def attach(self, context: Context) -> AbstractRunning:
         """Put the gradients into flat buffers."""

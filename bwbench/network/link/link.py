@@ -40,6 +40,7 @@ from bwbench.network.link.node_link import (
     TcpSettings,
     path_between,
 )
+from bwbench.network.link.shrunk_link import cannot_shrink, shrunk_keys
 from bwbench.network.link.site_network import SiteNetwork
 from bwbench.network.link.sites import Paths, Sites, expand_regions
 from bwbench.network.link.variation import NodeNumber, NodeNumbers, Outage, Trace, Traces, as_list, as_tuple
@@ -190,6 +191,18 @@ class Link(BaseModel):
         )
         made._asked, made._dilation = self, factor
         return made
+
+    def shrunk(self, factor: float) -> Link:
+        """This link with every rate divided by ``factor``, for payloads that are divided by it: they take as long.
+
+        Queues that are given in bytes are divided too, but hold a frame; times stay. Raises ValueError for links of
+        which ``cannot_shrink`` tells.
+        """
+        if factor == 1:
+            return self
+        if (reason := cannot_shrink(self)) is not None:
+            raise ValueError(reason)
+        return self.model_copy(update=shrunk_keys(self, factor))
 
     @property
     def dilation(self) -> float:

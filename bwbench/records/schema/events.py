@@ -32,6 +32,8 @@ class Start(_Event):
         num_train, num_validation, num_test: samples of the splits.
         bucket_bytes: the gradient's buckets, in the order in which they are sent.
         dilation: seconds of the machine to one of the training, mono_s included; None where they are the same.
+        shrink: parameters, and the rates of the link, were divided by it; None where they were not. What is said in
+            bytes is of the shrunk model, num_parameters too.
         threads: of the worker; tcp: TCP's settings in its namespace.
         overlap_estimated: computing and waiting are told apart by an estimate (torch's own DDP).
         plain_backward_s: backward pass without communication, which that estimate rests on.
@@ -60,6 +62,7 @@ class Start(_Event):
     dilation: Number | None = None
     device: Text | None = None
     backend: Text | None = None
+    shrink: Number | None = None
     tcp: dict[Text, Text] = {}
 
 

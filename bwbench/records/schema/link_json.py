@@ -45,9 +45,11 @@ class MeasuredPair(Record):
     jitter_values: Number = 0
     asked_burst: Number | None = None
 
-    def undilated(self, dilation: float) -> MeasuredPair:
-        """The same in the time of the link that was asked, of which one that is dilated was measured."""
-        return self.model_copy(update=emulated_values(dict(self), dilation))
+    def undilated(self, dilation: float, shrink: float = 1.0) -> MeasuredPair:
+        """The same in the time of the link that was asked, of which one that is dilated, and shrunk, was measured."""
+        found = emulated_values(dict(self), dilation)
+        whole = {name: value * shrink if name.endswith("_bps") else value for name, value in found.items()}
+        return self.model_copy(update=whole)
 
 
 class ComparedClock(Record):
@@ -325,7 +327,8 @@ class LinkRecord(Versioned):
     Attributes:
         requested: the link of the configuration, in emulated time; all else is of the machine's time.
         dilation: so many times slower than the machine's time the emulated one ran; None where they are the same.
-        dilated: with a dilation, the link that was asked in the machine's time, as far as its keys can say it: queues
+        shrink: the rates of the link were divided by it, as the payload was; None where they were not.
+        dilated: with either, the link that was made, in the machine's time, as far as its keys can say it: queues
             hold what ``requested`` makes of them.
         backend: ``netem``, ``relay`` or ``unshaped``, across real machines ``none`` or ``interface``; backend_reason:
             why this one.
@@ -335,6 +338,7 @@ class LinkRecord(Versioned):
 
     requested: JsonObject | None = None
     dilation: Number | None = None
+    shrink: Number | None = None
     dilated: JsonObject | None = None
     backend: Text | None = None
     backend_reason: Text | None = None
@@ -349,15 +353,15 @@ class LinkRecord(Versioned):
     def in_asked_time(self) -> LinkRecord:
         """The same record with what was measured before and after the training in the time of ``requested``.
 
-        It says no ``dilation`` any more, so that nothing is converted twice.
+        It says no ``dilation`` and no ``shrink`` any more, so that nothing is converted twice.
         """
-        if self.dilation is None:
+        if self.dilation is None and self.shrink is None:
             return self
-        update: dict[str, object] = {"dilation": None}
+        update: dict[str, object] = {"dilation": None, "shrink": None}
         for name in ("achieved_before", "achieved_after"):
             found: Measurement | None = getattr(self, name)
             if found is not None:
-                pairs = tuple(pair.undilated(self.dilation) for pair in found.pairs)
+                pairs = tuple(pair.undilated(self.dilation or 1.0, self.shrink or 1.0) for pair in found.pairs)
                 update[name] = found.model_copy(update={"pairs": pairs})
         return self.model_copy(update=update)
 

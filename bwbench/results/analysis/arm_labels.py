@@ -27,7 +27,18 @@ _DIGITS = 4  # of a number among the options
 _MOST_WAYS = 6  # that a note names one by one
 _AXES = ("algorithm", "collective", "codec")
 # Of a configuration: what makes an arm and a repeat, or says where it ran. All else arms can have in common.
-_OF_AN_ARM = ("algorithm", "collective", "compression", "seed", "plugins", "link", "nodes", "dilation", "hosts")
+_OF_AN_ARM = (
+    "algorithm",
+    "collective",
+    "compression",
+    "seed",
+    "plugins",
+    "link",
+    "nodes",
+    "dilation",
+    "shrink",
+    "hosts",
+)
 
 
 @dataclass(frozen=True)

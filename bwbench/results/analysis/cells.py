@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from pydantic import ValidationError
@@ -82,7 +83,7 @@ def setting_of(config: JsonObject) -> Setting:
     everyones = recorded_step_times(mapping_at(config, "compute")).everyones
     return Setting(
         nodes=_whole(config, "nodes"),
-        model=name_of(config.get("model")),
+        model=_model_words(config.get("model")),
         dataset=name_of(config.get("dataset")),
         batch_size=_whole(config, "batch_size"),
         accumulate=_whole(config, "accumulate", 1),
@@ -135,6 +136,12 @@ def dilation_of(config: JsonObject) -> float:
     return float(factor) if isinstance(factor, (int, float)) and 0 < factor < _MOST else 1.0
 
 
+def shrink_of(config: JsonObject) -> float:
+    """Payload and rates are divided by it; 1 where a record holds what no cell can have."""
+    factor = config.get("shrink")
+    return float(factor) if isinstance(factor, (int, float)) and 1 <= factor < _MOST else 1.0
+
+
 def time_words(configs: Iterable[JsonObject]) -> list[str]:
     """What is unusual about the time of these cells: ``dilation 4``, and ``step 60 ms, node 2: 120 ms`` where nodes
     differ or their steps vary; nothing where all nodes take equally long in the machine's time."""
@@ -142,6 +149,8 @@ def time_words(configs: Iterable[JsonObject]) -> list[str]:
     words = []
     if any(dilation_of(config) != 1 for config in cells):
         words.append(f"dilation {' or '.join(f'{one:g}' for one in sorted({dilation_of(config) for config in cells}))}")
+    if shrunk := sorted({one for config in cells if (one := shrink_of(config)) != 1}):
+        words.append(f"shrink {' or '.join(f'{one:g}' for one in shrunk)} (bytes divided by it)")
     times = {recorded_step_times(mapping_at(config, "compute")) for config in cells}
     unlike = sorted(str(one) for one in times if one.own or not _is_steady(one.everyones))
     if len(unlike) > 1:
@@ -161,6 +170,13 @@ def concerns_no_link(cell: CellRecord) -> bool:
     """Whether a cell belongs beside every link: see ``methods.roles.needs_no_link``."""
     role = standing_of(cell).role
     return role != METHOD and needs_no_link(role, shaped=setting_of(cell.config).bandwidth_bps is not None)
+
+
+def _model_words(model: object) -> str:
+    """Its name; of a model of which only the shapes are real with whose they are, such as ``shapes of vgg16``."""
+    name = name_of(model)
+    whose = model.get("of") if isinstance(model, Mapping) and name == "shapes" else None
+    return f"{name} of {PurePath(whose).stem}" if isinstance(whose, str) else name
 
 
 def name_of(component: object) -> str:

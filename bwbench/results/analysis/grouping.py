@@ -14,7 +14,7 @@ from typing import Any
 
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import concerns_no_link, dilation_of, is_reference, setting_of
+from bwbench.results.analysis.cells import concerns_no_link, dilation_of, is_reference, setting_of, shrink_of
 
 BANDWIDTH_KEY = "link.bandwidth"
 UNSHAPED = "unshaped"  # stands for the bandwidth of a link that nothing shapes
@@ -22,8 +22,12 @@ UNSHAPED = "unshaped"  # stands for the bandwidth of a link that nothing shapes
 # These make the arm and the repeat: every picture spans them.
 _OF_AN_ARM = ("algorithm", "collective", "compression", "seed", "plugins", "link.shaped")
 # Never taken to follow another setting: no picture mixes models because each came with a bandwidth of its own.
-_NEVER_MIXED = ("model.name", "dataset.name")
-_NOT_OF_ONE_NODE = ("nodes", "dilation")  # one node alone is one, in the machine's time, beside any number in any time
+_NEVER_MIXED = ("model.name", "model.of", "dataset.name")
+_NOT_OF_ONE_NODE = (
+    "nodes",
+    "dilation",
+    "shrink",
+)  # one node alone is one, in the machine's time, beside any number in any time
 # Where two settings vary together, the first one of these names the picture.
 _PRIORITY = ("nodes", "batch_size", "accumulate", "link.medium", "link.latency", "link.loss")
 _UNITS = {**BANDWIDTH.factors, **DURATION.factors, **MEMORY.factors}
@@ -101,9 +105,11 @@ def deciding(folders: Sequence[CellFolder]) -> list[CellFolder]:
 def flat_settings(folder: CellFolder) -> Flat:
     """The configuration of a cell by flat names (``link.latency``), with what is not written out where it is usual.
 
-    An unshaped link has that as its bandwidth, and the machine's own time is a dilation of 1.
+    An unshaped link has that as its bandwidth, the machine's own time is a dilation of 1, and what is whole a shrink
+    of 1.
     """
-    flat = {**folder.flat_config, "dilation": f"{dilation_of(folder.cell.config):g}"}
+    config = folder.cell.config
+    flat = {**folder.flat_config, "dilation": f"{dilation_of(config):g}", "shrink": f"{shrink_of(config):g}"}
     if BANDWIDTH_KEY not in flat or flat.get("link.shaped", True):
         return flat
     return {**flat, BANDWIDTH_KEY: UNSHAPED}

@@ -347,6 +347,8 @@ def curve_of(events: EventsByRank) -> list[CurvePoint]:
     by_step: dict[int, list[Evaluation]] = {}
     for rank_events in events.values():
         for found in evaluations(rank_events, "validation"):
+            if not found.mean:  # a model of which only the shapes are real has nothing to report
+                continue
             by_step.setdefault(found.step, []).append(found)
     tested = {one.step: one.mean for rank_events in events.values() for one in evaluations(rank_events, "test")}
     names = dict.fromkeys(name for mean in tested.values() for name in mean)

@@ -55,7 +55,9 @@ def _unusual_times(results: Results, ids: Collection[object]) -> list[str]:
     said = {name for name, _ in results.group.key}
     configs = (folder.cell.config for folder in results.done if folder.cell.id in ids)
     words = time_words(configs)
-    return [one for one in words if ("dilation" if one.startswith("dilation") else "compute.step_time") not in said]
+    factors = ("dilation", "shrink")
+    key_of = {one: next((key for key in factors if one.startswith(key)), "compute.step_time") for one in words}
+    return [one for one in words if key_of[one] not in said]
 
 
 def target_words(results: Results) -> str:

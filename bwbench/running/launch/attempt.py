@@ -227,18 +227,20 @@ class LinkFile:
     Args:
         link: as asked, in emulated time.
         dilation: so many times slower than the machine's time that runs.
+        shrink: its rates are divided by it before, as payloads are.
 
     Raises:
         ValueError: there is no such slow motion of the link.
     """
 
-    def __init__(self, link: Link, attempt: Path, dilation: float = 1.0) -> None:
-        self._link, self._path = link.dilated(dilation), attempt / "link.json"
-        is_dilated = dilation != 1
+    def __init__(self, link: Link, attempt: Path, dilation: float = 1.0, shrink: float = 1.0) -> None:
+        self._link, self._path = link.shrunk(shrink).dilated(dilation), attempt / "link.json"
+        is_made_otherwise = dilation != 1 or shrink != 1
         self.record = LinkRecord(
             requested=link.model_dump(mode="json", by_alias=True),
-            dilation=dilation if is_dilated else None,
-            dilated=self._link.model_dump(mode="json", by_alias=True) if is_dilated else None,
+            dilation=dilation if dilation != 1 else None,
+            shrink=shrink if shrink != 1 else None,
+            dilated=self._link.model_dump(mode="json", by_alias=True) if is_made_otherwise else None,
             backend=None,
             backend_reason=None,
             applied=None,

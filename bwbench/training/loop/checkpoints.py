@@ -21,7 +21,7 @@ from bwbench.records.checkpoint import complete, unfinished, write_rank
 from bwbench.records.schema import Carried, CheckpointPlace
 from bwbench.training.loop.arrival_watch import ArrivalWatch, SavedWatch
 from bwbench.training.loop.control import ControlPath
-from bwbench.training.loop.feed import BatchFeed
+from bwbench.training.loop.feed import AnyFeed
 from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.replica import Replica, copy_of, put_back
 from bwbench.training.loop.trial_parts import Trial
@@ -121,7 +121,7 @@ class SavedTrial(TypedDict):
     averaged: NotRequired[State]  # weights, where they are averaged
 
 
-def save_trial(trial: Trial, feed: BatchFeed, progress: Progress, clock_s: float) -> SavedTrial:
+def save_trial(trial: Trial, feed: AnyFeed, progress: Progress, clock_s: float) -> SavedTrial:
     """Copies, in types that ``torch.load(..., weights_only=True)`` reads; the algorithm is drained."""
     control = trial.groups.control
     saved: SavedTrial = {
@@ -136,7 +136,7 @@ def save_trial(trial: Trial, feed: BatchFeed, progress: Progress, clock_s: float
     return saved
 
 
-def restore_trial(saved: SavedTrial, trial: Trial, feed: BatchFeed, progress: Progress) -> float:
+def restore_trial(saved: SavedTrial, trial: Trial, feed: AnyFeed, progress: Progress) -> float:
     """Put everything back, whatever the warm-up has left; returns the training clock in seconds.
 
     Raises ValueError where the state is another rank's, or of another method or number of ranks.

@@ -79,11 +79,10 @@ class Evaluator:
         """The event of an evaluation on the validation or the test split; ``clock_s`` is the training clock."""
         begin_mono_s = time.monotonic()
         samples = self._trial.validation if split == "validation" else self._trial.test
-        share = samples.share(self._control.rank, self._control.size)
         averaged = self._trial.averaged
         counting, *others = (self._trial.model,) if averaged is None else averaged.by_what_counts
-        local, mean = self._means(counting, share)
-        of_others = self._means(others[0], share)[1] if others else {}
+        local, mean = self._means(counting, samples)
+        of_others = self._means(others[0], samples)[1] if others else {}
         duration_s = time.monotonic() - begin_mono_s
         self._progress.evaluation_s += duration_s
         targets = self._trial.config.all_targets
@@ -102,8 +101,11 @@ class Evaluator:
         beside = {metric: finite(value) for metric, value in of_others.items()}
         return evaluation.model_copy(update={"weights": averaged.counts, "beside": beside})
 
-    def _means(self, model: nn.Module, share: TensorSamples) -> tuple[dict[str, float], dict[str, float]]:
-        """Metrics of a model on this rank's share, and those of all ranks' on the whole split."""
+    def _means(self, model: nn.Module, samples: TensorSamples) -> tuple[dict[str, float], dict[str, float]]:
+        """Metrics of a model on this rank's share of a split, and of all ranks' on the whole one; none of nothing."""
+        if not self._trial.metrics:
+            return {}, {}
+        share = samples.share(self._control.rank, self._control.size)
         found = evaluate(model, share)
         local = {metric: found[metric] for metric in self._trial.metrics}
         return local, self._control.mean(local, weight=len(share))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -98,3 +99,21 @@ class BatchFeed:
         order = self._partition.order(self._samples.targets, self._num_nodes, self._rank, self._epoch, self._seed)
         self._order = torch.from_numpy(np.ascontiguousarray(order))
         self._position = 0
+
+
+class EmptyFeed:
+    """Batches of nothing, for ever: of a model that learns nothing."""
+
+    def next(self) -> Batch:
+        """Inputs ``[1, 0]``, and a target that is always hit."""
+        return torch.zeros(1, 0), torch.zeros(1, dtype=torch.int64)
+
+    def state_dict(self) -> dict[str, int]:
+        """It is nowhere."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Nothing to go on from."""
+
+
+AnyFeed: TypeAlias = BatchFeed | EmptyFeed

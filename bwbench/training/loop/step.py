@@ -17,7 +17,7 @@ from bwbench.records.schema import LedgerParts
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluation import training_loss
-from bwbench.training.loop.feed import BatchFeed
+from bwbench.training.loop.feed import AnyFeed
 from bwbench.training.loop.trial_parts import Trial
 
 PLAIN_BACKWARDS = 5  # measured without communication while warming up; their median is what overlap is judged by
@@ -84,16 +84,19 @@ class Pacer:
 
     Args:
         asked: what each step shall take, in training seconds; None pads nothing.
+
+    Attributes:
+        step_time_s: what the present step shall take; None where nothing is asked.
     """
 
     def __init__(self, asked: Asked | None) -> None:
         self._asked = asked
-        self._step_time_s: float | None = None  # of this step
+        self.step_time_s: float | None = None
         self._tails_s: deque[float] = deque(maxlen=REMEMBERED_STEPS)
 
     def begin_step(self, number: int, clock_s: float) -> None:
         """A step begins at this training second, whose time is now asked for."""
-        self._step_time_s = None if self._asked is None else self._asked(number, clock_s)
+        self.step_time_s = None if self._asked is None else self._asked(number, clock_s)
 
     def observe(self, tail_s: float) -> None:
         """Take in what a step computed after its padding: backward and optimizer, without any waiting."""
@@ -101,10 +104,10 @@ class Pacer:
 
     def missing_s(self, elapsed_s: float) -> float:
         """How long to sleep in a step that has taken ``elapsed_s`` so far; 0 where no step time is declared."""
-        if self._step_time_s is None:
+        if self.step_time_s is None:
             return 0.0
         tail_s = statistics.median(self._tails_s) if self._tails_s else 0.0
-        return max(0.0, self._step_time_s - elapsed_s - tail_s)
+        return max(0.0, self.step_time_s - elapsed_s - tail_s)
 
     def pad(self, elapsed_s: float) -> None:
         """Sleep for what is missing."""
@@ -132,7 +135,7 @@ class StepResult:
 class Stepper:
     """Takes optimizer steps of a trial, one after the other."""
 
-    def __init__(self, trial: Trial, feed: BatchFeed, pacer: Pacer) -> None:
+    def __init__(self, trial: Trial, feed: AnyFeed, pacer: Pacer) -> None:
         self._trial, self._feed, self._pacer = trial, feed, pacer
         self._control = trial.groups.control
         self._device = device_of(next(trial.model.parameters()))
@@ -150,6 +153,9 @@ class Stepper:
         begin_mono_s = emulated_time.monotonic()
         ledger = StepLedger(trial.clock, self._device)
         self._pacer.begin_step(number, ledger.begin_s)
+        if trial.shapes is not None:
+            step_s = self._pacer.step_time_s
+            trial.shapes.begin_step(None if step_s is None else step_s / accumulate)
         last_step = method.agreement_step(number)
         self._control.begin_step(number, last_step)
         if stop is not None:

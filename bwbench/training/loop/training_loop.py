@@ -13,7 +13,7 @@ from bwbench.records.schema import End, LedgerParts, Resume, Step, finite
 from bwbench.training.loop.checkpoints import Checkpoints, Progress, SavedTrial, restore_trial, save_trial
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluation import Evaluator
-from bwbench.training.loop.feed import BatchFeed
+from bwbench.training.loop.feed import AnyFeed
 from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.replica import copy_of, fingerprint, put_back
 from bwbench.training.loop.step import Pacer, Stepper, StepResult
@@ -41,7 +41,7 @@ class TrainingLoop:
         self._clock, self._control = trial.clock, trial.groups.control
         self._progress = Progress(trial.config.global_batch)
         self._evaluator = Evaluator(trial, self._progress)
-        self._feed: BatchFeed = trial.make_feed()
+        self._feed: AnyFeed = trial.make_feed()
         self._plain_backward_s = 0.0  # measured while warming up: what overlap is judged by
 
     def run(self) -> None:
@@ -65,7 +65,7 @@ class TrainingLoop:
     def _warm_up(self) -> None:
         """Whole steps and the measurement that overlap is judged by, then everything as it was before."""
         trial = self._trial
-        before = copy_of(trial.model, trial.optimizer)
+        before = copy_of(trial.model, trial.optimizer) if trial.shapes is None else None
         stepper = Stepper(trial, trial.make_feed(), Pacer(None))
         trial.method.resume()
         for number in range(1, WARM_UP_STEPS + 1):
@@ -73,7 +73,8 @@ class TrainingLoop:
         self._plain_backward_s = stepper.plain_backward_s()
         trial.method.rehearse(self._plain_backward_s)
         trial.method.drain()
-        put_back(before, trial.model, trial.optimizer)
+        if before is not None:  # else nothing is learnt that would have to be undone
+            put_back(before, trial.model, trial.optimizer)
         trial.method.reset()
         if trial.averaged is not None:
             trial.averaged.reset()
@@ -148,7 +149,7 @@ class TrainingLoop:
             clock_s=self._clock.now_s(),
             mono_s=result.begin_mono_s,
             ready_mono_s=result.exchange.ready_mono_s,
-            loss=finite(result.loss),
+            loss=finite(result.loss) if self._trial.shapes is None else None,
             lr=finite(result.lr),
             payload_bytes=result.exchange.payload_bytes,
             duration_s=round(result.ledger.duration_s, 9),
@@ -203,7 +204,7 @@ class TrainingLoop:
                 clock_s=clock_s,
                 payload_bytes=self._progress.payload_bytes,
                 control_bytes=None if self._control.interface is None else self._clock.tallied,
-                replica_sha256=fingerprint(self._trial.model),
+                replica_sha256=fingerprint(self._trial.model) if self._trial.shapes is None else None,
                 evaluation_s=self._progress.evaluation_s,
                 ledger_error=finite(self._progress.ledger_check.error),
                 ledger_error_worst_step=finite(self._progress.ledger_check.worst_step),

@@ -24,11 +24,13 @@ from bwbench.records.schema import Start
 from bwbench.training.datasets.dataset import Splits, data_folder
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.compute_device import device_for, device_name
-from bwbench.training.loop.feed import BatchFeed, TensorSamples
+from bwbench.training.loop.feed import AnyFeed, BatchFeed, EmptyFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
 from bwbench.training.loop.process_groups import Groups
+from bwbench.training.loop.real_size import IdleOptimizer, shapes_module
 from bwbench.training.loop.replica import seed_everything
 from bwbench.training.loop.weight_averages import AbstractWeightAverage, AveragedWeights
+from bwbench.training.models.shapes_module import ShapesModule
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Trial:
         method: at work on the model.
         averaged: of the model's weights; None where nothing is averaged.
         make_feed: a feed at the begin of the first epoch; a new one each time.
-        metrics: names that evaluations report.
+        metrics: names that evaluations report; none where nothing is learnt.
+        shapes: the model, where only its shapes are real; else None.
     """
 
     config: CellConfig
@@ -50,11 +53,12 @@ class Trial:
     optimizer: torch.optim.Optimizer
     method: AbstractRunning
     averaged: AveragedWeights | None
-    make_feed: Callable[[], BatchFeed]
+    make_feed: Callable[[], AnyFeed]
     num_train: int
     validation: TensorSamples
     test: TensorSamples
     metrics: tuple[str, ...]
+    shapes: ShapesModule | None = None
 
     @property
     def num_parameters(self) -> int:
@@ -96,6 +100,7 @@ class Trial:
             dilation=self.config.dilation if self.config.dilation != 1.0 else None,
             device=device_name(next(self.model.parameters())),
             backend=self._backend,
+            shrink=self.config.shrink if self.config.shrink != 1.0 else None,
             tcp=tcp_settings(),
         )
 
@@ -115,11 +120,14 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
     splits = dataset.load(data_folder()) if splits is None else splits
     partition = config.dataset.partition.build(registry.PARTITIONS)
 
-    def make_feed() -> BatchFeed:
+    def make_feed() -> AnyFeed:
+        if not dataset.metrics:
+            return EmptyFeed()
         return BatchFeed(splits.train, partition, config.nodes, rank, config.batch_size, config.seed, place)
 
     seed_everything(config.seed)  # the same initial replica everywhere
-    model: nn.Module = config.model.build(registry.MODELS).build(dataset.spec()).to(device)
+    shapes = shapes_module(config, rank)
+    model: nn.Module = shapes or config.model.build(registry.MODELS).build(dataset.spec()).to(device)
     place = next(model.parameters()).detach()[:0] if device.type != "cpu" else None
     make_feed()  # raises now where a batch is larger than a node's share
     seed_everything(config.seed, 1 + rank)  # dropout and the like: another stream on each rank
@@ -130,11 +138,13 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
     algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
     collective = config.collective.build(registry.COLLECTIVES)
     if groups.data is not None:
-        link = config.link.dilated(config.dilation)  # what is sent is paced by the machine's time
+        link = config.link_as_made.dilated(config.dilation)  # what is sent is paced by the machine's time
         collective.connect(groups.data, link)
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
             pace(link, flows=0)
     optimizer = schedule.build_for(model)
+    if shapes is not None and (algorithm.mean_of == "gradients" or not algorithm.sends):
+        optimizer = IdleOptimizer(model.parameters())
     method = algorithm.attach(
         Context(
             model=model,
@@ -145,6 +155,8 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
             control=groups.control,
             clock=clock,
             members=Members.all_of(groups.data),
+            shrink=config.shrink,
+            write_gradient=shapes.write_gradient if shapes is not None and not shapes.in_memory else None,
         )
     )
     if schedule.options.flat:
@@ -163,6 +175,7 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         validation=TensorSamples(splits.validation, place),
         test=TensorSamples(splits.test, place),
         metrics=dataset.metrics,
+        shapes=shapes,
     )
 
 

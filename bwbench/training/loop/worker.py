@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         is_external = cell.config.launcher != "local" and environment.attempt is None
         if is_external:
             environment = on_own_interfaces(environment)
-        emulated_time.dilate(cell.config.dilation)
+        emulated_time.dilate(cell.config.dilation, cell.config.shrink)
         leave_gpus_alone(cell.config)
         device_for(cell.config, environment.rank)  # raises before anybody waits for anybody
         backend = data_backend(cell.config, environment.world_size)

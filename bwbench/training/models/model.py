@@ -8,6 +8,7 @@ from typing import ClassVar
 from bwbench.base.component import ComponentConfig
 from bwbench.base.data_spec import CLASSIFICATION, DataSpec
 from bwbench.base.errors import ConfigError
+from bwbench.base.model_shapes import ModelShapes
 from bwbench.methods.deferred import nn
 
 
@@ -19,6 +20,7 @@ class AbstractModel(ABC):
         name: as in the registry, for messages.
         tasks: what it can learn: ``classification``, ``language-modelling``.
         reference_spec: the data that its documented size is stated for.
+        only_shapes: it learns nothing, and ``shapes`` says of which layers it is.
         parameter_range: lowest and highest number of parameters there, with default options.
     """
 
@@ -26,6 +28,7 @@ class AbstractModel(ABC):
     name: ClassVar[str]
     tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
     reference_spec: ClassVar[DataSpec] = DataSpec((1, 28, 28), 10)
+    only_shapes: ClassVar[bool] = False
     parameter_range: ClassVar[tuple[int, int]]
 
     def __init__(self, options: ComponentConfig) -> None:
@@ -38,6 +41,13 @@ class AbstractModel(ABC):
                 f"model {self.name!r} does {' and '.join(self.tasks)}; the data set is for {spec.task}. "
                 f"Choose another model or another data set"
             )
+
+    def shapes(self) -> ModelShapes | None:
+        """The layers of a model of which only the shapes are real, and which learns nothing; None of all others. Pure.
+
+        Raises ConfigError where there are none.
+        """
+        return None
 
     def build(self, spec: DataSpec) -> nn.Module:
         """A freshly initialised module, from torch's global random state.

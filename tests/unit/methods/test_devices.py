@@ -111,3 +111,4 @@ def test_the_host_is_always_done() -> None:
         device.finish()
     DONE.wait()
     DONE.reach()
+    assert device_of(torch.empty(1, device="meta")) is HOST, "what is sent for it is written on the host"

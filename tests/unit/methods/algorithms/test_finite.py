@@ -38,7 +38,11 @@ def test_local_gradients_are_named_and_set_to_zero() -> None:
     model, control = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), Control()
     algorithm = Single()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    running = algorithm.attach(SimpleNamespace(model=model, optimizer=optimizer, control=control, user_loop=None))
+    running = algorithm.attach(
+        SimpleNamespace(
+            model=model, optimizer=optimizer, control=control, user_loop=None, shrink=1.0, write_gradient=None
+        )
+    )
     running.begin_step()
     torch.autograd.backward(model(torch.ones(2, 3)).sum())
     running.gradients_ready()

@@ -1,0 +1,223 @@
+"""Real sizes on a small machine: what a model of shapes needs and refuses, how much memory its nodes take together, and
+what ``shrink: auto`` stands for.
+
+A cell of the size of BERT-large has gigabytes of gradients on each node. Nothing is learnt, so what nobody looks at has
+no memory: parameters that no method sends, and gradients before they are on their way. Where that does not suffice,
+``shrink: K`` divides the parameters of every layer, the size of the buckets and the rates of the link by K, and has our
+own software take K times as long for each byte, so that times are those of the whole cell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from bwbench.base.errors import ConfigError
+from bwbench.base.model_shapes import ELEMENT_BYTES, ModelShapes, read_shapes
+from bwbench.base.published_models import PUBLISHED, published_model
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES
+from bwbench.base.units import MEMORY
+from bwbench.experiment.config.cell_config import PARTITION_LEFT_OUT, CellConfig, parse_dataset
+from bwbench.methods.algorithms.algorithm import assign
+from bwbench.methods.compression.chain import nest
+from bwbench.network.link.shrunk_link import cannot_shrink
+
+AUTO = "auto"
+NO_DATA = "none"
+# Of one worker without a model, measured: Python, torch, and what gloo and our threads take. What all of them share in
+# memory (the code of torch's libraries) is counted once.
+WORKER_BYTES, SHARED_BYTES = 140e6, 300e6
+USABLE_SHARE = 0.9  # of the machine's memory: the rest is the system's, the relay's and this program's
+IN_FLIGHT = 2 * 2  # two buckets are on their way at a time, each as values and as what is received
+MOST_SHRINK = 1024.0
+PAYLOAD_TOLERANCE = 0.02  # of what a shrunk payload may miss the whole one's share by: headers, rounded shapes
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What the nodes of a cell take of this machine's memory, at most.
+
+    Attributes:
+        model_bytes: the gradient in fp32, as shrunk as it is.
+        node_bytes: of one node, the process included.
+        total_bytes: of all nodes that this machine runs.
+    """
+
+    model_bytes: float
+    node_bytes: float
+    total_bytes: float
+
+
+def memory_need(config: CellConfig, model: ModelShapes) -> MemoryNeed:
+    """Of a cell with this model, which is whole; pure.
+
+    Args:
+        model: ``config.shapes``.
+    """
+    size = ELEMENT_BYTES * model.num_parameters / config.shrink
+    algorithm = config.algorithm.build(ALGORITHMS)
+    collective = config.collective.build(COLLECTIVES)
+    copies = 0.0
+    if not algorithm.takes_gradients_as_sent(collective):
+        copies = algorithm.copies
+        if algorithm.mean_of != "gradients":  # else nobody sees the update, and it is left out
+            copies += 2.0 if "adam" in config.optimizer.name else 1.0 if _has(config.optimizer, "momentum") else 0.0
+    copies += sum(1.0 for codec in config.compression if _has(codec, "error_feedback"))
+    elements = [math.prod(shape) for shape in model.parameter_shapes]
+    buckets = [sum(elements[index] for index in bucket) for bucket in assign(elements, None)]
+    under_way = IN_FLIGHT * ELEMENT_BYTES * max(buckets) / config.shrink if config.nodes > 1 else 0.0
+    node_bytes = WORKER_BYTES + copies * size + min(under_way, IN_FLIGHT / 2 * size)
+    here = config.nodes if config.launcher == "local" else 1
+    return MemoryNeed(size, node_bytes, SHARED_BYTES + here * node_bytes)
+
+
+def memory_of(config: CellConfig) -> float | None:
+    """What the nodes of a cell take of this machine's memory; None of models that learn, which are small."""
+    model = config.shapes
+    return None if model is None else memory_need(config, model).total_bytes
+
+
+def memory_words(configs: Iterable[CellConfig]) -> str | None:
+    """What cells of real size take of the memory, and by how much they are shrunk; None where there are none."""
+    needs = [(need, config) for config in configs if (need := memory_of(config)) is not None]
+    if not needs:
+        return None
+    most, largest = max(needs, key=lambda one: one[0])
+    shrunk = sorted({config.shrink for _, config in needs if config.shrink != 1})
+    factors = " or ".join(f"{factor:g}" for factor in shrunk)
+    divided = f"; shrink {factors}: bytes and rates are divided by it" if shrunk else ""
+    who = f"{largest.nodes} nodes with {largest.algorithm.name}"
+    return f"memory: up to {MEMORY.format(_round(most))} ({who}) of {MEMORY.format(_round(machine_bytes()))}{divided}"
+
+
+def _has(component: object, option: str) -> bool:
+    return bool(getattr(getattr(component, "options", None), option, False))
+
+
+def machine_bytes() -> float:
+    """Memory of this machine, or of the container that this is."""
+    total = float(psutil.virtual_memory().total)
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8").strip()
+        return min(total, float(limit)) if limit != "max" else total
+    except (OSError, ValueError):
+        return total
+
+
+def with_shapes(config: CellConfig, folder: Path) -> CellConfig:
+    """The configuration of a model of shapes with what follows from that: no data, one evaluation of nothing at the
+    end, a file's absolute path and checksum. All other configurations as they are.
+
+    Raises ConfigError where the file is no list of shapes.
+    """
+    name = getattr(config.model.options, "of", None)
+    if isinstance(name, str) and name not in PUBLISHED and (path := folder / name).is_file():
+        path = path.resolve()
+        options = config.model.options.model_copy(update={"of": str(path), "sha256": read_shapes(path)[1]})
+        config = config.model_copy(update={"model": replace(config.model, options=options)})
+    if config.shapes is None:
+        return config
+    once = config.evaluate.without_test_curve().model_copy(update={"every_samples": float(config.limit.samples)})
+    nothing = parse_dataset({"name": NO_DATA, "partition": PARTITION_LEFT_OUT})
+    return config.model_copy(update={"dataset": nothing, "evaluate": once})
+
+
+def auto_shrink(config: CellConfig, model: ModelShapes, usable_bytes: float | None = None) -> tuple[float, str]:
+    """The least power of two with which the nodes fit into this machine's memory, and why."""
+    usable = usable_bytes or USABLE_SHARE * machine_bytes()
+    factor, need = 1.0, memory_need(config.model_copy(update={"shrink": 1.0}), model)
+    whole = need
+    while need.total_bytes > usable and factor < MOST_SHRINK:
+        factor *= 2
+        need = memory_need(config.model_copy(update={"shrink": factor}), model)
+    why = f"{config.nodes} nodes need {MEMORY.format(_round(whole.total_bytes))} of memory, and this machine has "
+    return factor, f"shrink: auto is {factor:g}: {why}{MEMORY.format(_round(usable))} for them"
+
+
+def shape_refusals(config: CellConfig) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Why a model of shapes cannot be trained like this, or a model that is none cannot be shrunk; with the key."""
+    try:
+        model = config.shapes
+    except ConfigError as error:
+        yield ("model",), str(error)
+        return
+    if model is None:
+        if config.shrink != 1:
+            text = "divides parameters and the link's rates, and a model that learns cannot be divided; leave it out, "
+            yield ("shrink",), f"shrink: {config.shrink:g} {text}or write 'model: {{shapes: vgg16}}'"
+        return
+    what = f"model {config.model.name!r} learns nothing"
+    for target in config.all_targets:
+        key = "targets" if config.targets else "target"
+        yield (key,), f"{what}, so that no {target.metric} is ever reached; only times come out: leave {key!r} out"
+        break
+    if config.compute.virtual:
+        yield ("compute", "virtual"), f"{what}, and virtual nodes have no times; leave 'virtual' out"
+    elif not config.compute.declared:
+        yield ("compute",), f"{what} and computes nothing: declare what a step takes, 'compute: {{step_time: 120 ms}}'"
+    if config.compute.device != "cpu":
+        text = f"{what} and computes nothing, so that a {config.compute.device} would have nothing to do; leave it out"
+        yield ("compute", "device"), text
+    if config.weight_average.name != "none":
+        yield ("weight_average",), f"{what}, and an average of its weights is nothing to look at; leave it out"
+    if config.optimizer.name != "sgd" and config.algorithm.build(ALGORITHMS).mean_of == "gradients":
+        yield ("optimizer",), f"{what}, and no optimizer has anything to do; leave it out"
+    yield from _shrink_refusals(config, model)
+    need, usable = memory_need(config, model), USABLE_SHARE * machine_bytes()
+    if need.total_bytes > usable:
+        yield ("nodes",), _too_large(config, model, need, usable)
+
+
+def _shrink_refusals(config: CellConfig, model: ModelShapes) -> Iterator[tuple[tuple[str, ...], str]]:
+    if config.shrink == 1:
+        return
+    what = f"shrink: {config.shrink:g} divides the link's rates"
+    if config.nodes > 1 and (reason := cannot_shrink(config.link)) is not None:
+        yield ("shrink",), f"{what}, and {reason}"
+    if config.launcher != "local":
+        yield ("shrink",), f"{what}, and hosts of their own need not be spared; leave it out"
+    if config.dilation < 1:
+        yield ("shrink",), f"{what} and has our software take longer, which a dilation below 1 cannot; use 1 or more"
+    try:
+        made = model.shrunk(config.shrink)
+    except ConfigError as error:
+        yield ("shrink",), f"shrink: {error}"
+        return
+    sizes = []
+    for shapes in (model.parameter_shapes, made.parameter_shapes):
+        codec = nest(config.compression)
+        codec.prepare(shapes)
+        sizes.append(sum(codec.payloads(sum(map(math.prod, shapes)))))
+    whole, part = sizes
+    if abs(part * config.shrink / whole - 1) > PAYLOAD_TOLERANCE:
+        yield (
+            ("shrink",),
+            f"shrink: {config.shrink:g} makes a payload of {part:,} bytes out of {whole:,}, and not a "
+            f"{config.shrink:g}th: what {config.compression[0].name} sends does not follow the size; run it whole",
+        )
+
+
+def _too_large(config: CellConfig, model: ModelShapes, need: MemoryNeed, usable: float) -> str:
+    fits = []
+    factor, _ = auto_shrink(config, model, usable)
+    if cannot_shrink(config.link) is None and config.launcher == "local":
+        fits.append(f"shrink: {factor:g} ('auto' finds it)")
+    most = math.floor((usable - SHARED_BYTES) / need.node_bytes)
+    if most >= 2 and config.launcher == "local":
+        fits.append(f"{most} nodes")
+    smaller = [name for name in PUBLISHED if memory_need(config, published_model(name)).total_bytes <= usable]
+    if smaller:
+        fits.append(f"the shapes of {', '.join(smaller)}")
+    needed, there_is = (MEMORY.format(_round(num_bytes)) for num_bytes in (need.total_bytes, usable))
+    return (
+        f"nodes: {config.nodes} nodes of {model.name} with {config.algorithm.name} need {needed} of memory, and this "
+        f"machine has {there_is} for them; what would fit: {'; '.join(fits) or 'nothing'}"
+    )
+
+
+def _round(num_bytes: float) -> float:
+    return float(f"{num_bytes:.3g}")
