@@ -116,7 +116,8 @@ def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int]
 def timing_steps(phases: Sequence[Phase], least: int = LEAST_STEPS) -> int:
     """Steps of a timing run that covers every phase; phases with an end are gone through whole. Pure.
 
-    Of others so many steps that there are enough periods, with everything that is carried along, and no fewer than ``least``.
+    Of others so many steps that there are enough periods, with everything that is carried along, and no fewer than
+    ``least``.
     """
     return UNTIMED_STEPS + sum(
         max(least, LEAST_PERIODS * phase.cycle + phase.overlap) if phase.num_steps is None else phase.num_steps

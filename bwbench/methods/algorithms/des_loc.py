@@ -96,7 +96,10 @@ class DesLoc(AbstractPeriodic):
         return asked.model_copy(update={"period": period, "first_moment": first, "second_moment": second})
 
     def attach(self, context: Context) -> AbstractRunning:
-        """Put gradients and parameters into flat buffers. Raises ConfigError where the optimizer is another, or keeps a third moment."""
+        """Put gradients and parameters into flat buffers.
+
+        Raises ConfigError where the optimizer is another one, or keeps a third moment.
+        """
         return RunningDesLoc(context, self)
 
 
