@@ -109,7 +109,7 @@ class DecoSetting:
 
 @dataclass(frozen=True)
 class WindowMeasured:
-    """What one rank, or the slowest of them, has measured in a window; a rate of 0 is unknown, as is a latency below 0."""
+    """What one rank, or the slowest of them, has measured in a window; unknown: a rate of 0, a latency below 0."""
 
     rate_bps: float
     latency_s: float
