@@ -187,9 +187,14 @@ def _check_algorithm(config: NamedMethod) -> Iterator[Finding]:
 
 
 def _check_residual(config: NamedMethod) -> Iterator[Finding]:
-    """Residuals of another kind than everybody can keep."""
+    """Residuals of another kind than everybody can keep, and none where the algorithm keeps one."""
     codec = config.compression[0]
     residual = residual_of(getattr(codec.options, "error_feedback", False))
+    field = type(codec.options).model_fields.get("error_feedback")
+    switched_off = residual is None and field is not None and bool(field.default)
+    if switched_off and ALGORITHMS.load(config.algorithm.name).keeps_residual:
+        text = f"algorithm {config.algorithm.name!r} always keeps the residual of all that is lost; leave out"
+        yield Finding(("compression",), f"{text} 'error_feedback: false' of compression {codec.name!r}")
     if residual is None or residual == PLAIN:
         return
     algorithm, optimizer = config.algorithm.name, config.optimizer

@@ -57,6 +57,7 @@ class AbstractAlgorithm(abc.ABC):
             outside of its objects.
         fixed_time: what takes the machine's time whatever the training's is, and what to do; None where nothing does.
         tells_rate: what is sent are gradients, each for the very next update, and codecs are told its learning rate.
+        keeps_residual: keeps that of its codec whatever its options say.
     """
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
@@ -71,6 +72,7 @@ class AbstractAlgorithm(abc.ABC):
     mean_of: ClassVar[str | None] = None
     steps_alike: ClassVar[bool] = False
     tells_rate: ClassVar[bool] = False
+    keeps_residual: ClassVar[bool] = False
     virtual: ClassVar[bool] = False
     fixed_time: ClassVar[str | None] = None
 
