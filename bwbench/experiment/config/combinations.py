@@ -372,6 +372,12 @@ def needs_workers(config: NamedMethod) -> str | None:
         return f"algorithm {config.algorithm.name!r} does not say that its nodes may share a process ('virtual')"
     if not config.collective.build(COLLECTIVES).runs_virtually():
         return f"collective {config.collective.name!r} does not say that its nodes may share a process ('virtual')"
+    on_gpu = isinstance(config, CellConfig) and config.compute.device != "cpu"
+    if on_gpu and COLLECTIVES.load(config.collective.name).wraps_model:
+        return (
+            "on a GPU torch's DDP averages in a thread of the GPU's, and virtual nodes take turns in their own; ring "
+            "computes the same mean"
+        )
     return None
 
 
@@ -402,13 +408,6 @@ def _check_device(config: CellConfig) -> Iterator[Finding]:
     if config.compute.device != "cpu" and config.dilation != 1.0:
         text = "compute.device: a GPU computes as fast as it does in slow motion; leave dilation out"
         yield Finding(("compute", "device"), text)
-    if config.compute.device == "cpu" or not config.compute.virtual:
-        return
-    if COLLECTIVES.load(config.collective.name).wraps_model:
-        text = (
-            "compute.device: torch's DDP averages in a thread of the GPU's, and virtual nodes take turns in their own"
-        )
-        yield Finding(("compute", "device"), f"{text}; write 'algorithm: ring', which computes the same mean")
 
 
 def _check_dilation(config: CellConfig) -> Iterator[Finding]:
