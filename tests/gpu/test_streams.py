@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bwbench import distribute
-from bwbench.methods.algorithms.buckets import Communicator
+from bwbench.methods.algorithms.communicator import Communicator
 from bwbench.methods.buffers import FiniteSoon, HostSoon, give_back, moved_like, moved_to_host, on_host
 from bwbench.methods.collectives.transport import Meter
 from bwbench.methods.devices import DONE, device_of

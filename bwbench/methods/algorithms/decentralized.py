@@ -16,7 +16,8 @@ from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.buckets import Communicator, ParameterBuffers, RunningLocally, threads_for
+from bwbench.methods.algorithms.buckets import ParameterBuffers, RunningLocally
+from bwbench.methods.algorithms.communicator import Communicator, threads_for
 from bwbench.methods.buffers import give_back, moved_to_host, on_host
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.gossip import Neighbours

@@ -15,7 +15,8 @@ from functools import partial
 
 from bwbench.base import emulated_time
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, assign
-from bwbench.methods.algorithms.buckets import Communicator, GradientBuffers, RunningLocally
+from bwbench.methods.algorithms.buckets import GradientBuffers, RunningLocally
+from bwbench.methods.algorithms.communicator import Communicator
 from bwbench.methods.algorithms.deco_choice import (
     UNKNOWN_S,
     DecoSetting,

@@ -16,7 +16,8 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.units import MemoryOrAuto
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, assign, bucket_payloads
-from bwbench.methods.algorithms.buckets import NUM_THREADS, BucketExchange
+from bwbench.methods.algorithms.buckets import BucketExchange
+from bwbench.methods.algorithms.communicator import NUM_THREADS
 from bwbench.methods.algorithms.ddp_exchange import DdpExchange, hook_payloads
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import MakeCodec, Shape

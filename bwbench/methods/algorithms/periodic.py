@@ -15,7 +15,8 @@ from pydantic_core import PydanticCustomError
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.algorithm import assign, payloads_of
-from bwbench.methods.algorithms.buckets import Communicator, ParameterBuffers, RunningLocally, threads_for
+from bwbench.methods.algorithms.buckets import ParameterBuffers, RunningLocally
+from bwbench.methods.algorithms.communicator import Communicator, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
 from bwbench.methods.deferred import torch

@@ -55,21 +55,11 @@ class Hierarchical(AbstractCollective):
 
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Hosts must be filled, and what runs between the leaders must be exact and take the codecs."""
-        name, workers = self.options.across, self.options.workers_per_host
-        if name not in COLLECTIVES:
-            return f"across: {COLLECTIVES.unknown(name)}"
-        across = COLLECTIVES.load(name)
-        if not across.needs_peers or not across.exact or across.wraps_model or issubclass(across, Hierarchical):
-            return f"across: {name!r} cannot average between leaders; write 'ring', 'scatter-gather' or 'all-gather'"
-        if workers > num_nodes:
-            return f"workers_per_host is {workers}, but there are {num_nodes} nodes in all"
-        reasons = (across.accepts(codec) for codec in codecs)
-        reason = next((reason for reason in reasons if reason is not None), None)
-        return None if reason is None else f"across: {name!r} cannot carry this between leaders: {reason}"
+        return refusal_across(self.options, (Hierarchical,), num_nodes, codecs, "leaders")
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """What leaders exchange with each other; what stays on a host is not counted."""
-        hosts = _hosts(num_nodes, self.options.workers_per_host)
+        hosts = hosts_of(num_nodes, self.options.workers_per_host)
         if len(hosts) < 2:
             return Traffic.none(num_nodes)
         between = self._across.traffic(len(hosts), bucket_payload_bytes)
@@ -82,7 +72,7 @@ class Hierarchical(AbstractCollective):
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``; leaders talk to each other through it too."""
         super().connect(group, link, num_members)
-        hosts = _hosts(group.size() if num_members is None else num_members, self.options.workers_per_host)
+        hosts = hosts_of(group.size() if num_members is None else num_members, self.options.workers_per_host)
         leads = any(group.rank() == host[0] for host in hosts)  # the others send within their host: nothing to pace
         # A link whose nodes differ speaks of ranks that leaders do not have among themselves.
         known = link if leads and link is not None and not link.overrides and not link.wired else None
@@ -90,7 +80,7 @@ class Hierarchical(AbstractCollective):
 
     def flows_across(self, place: int, hosts: Sequence[object]) -> int:
         """Those of a leader; the others send within their host."""
-        leaders = [host[0] for host in _hosts(len(hosts), self.options.workers_per_host)]
+        leaders = [host[0] for host in hosts_of(len(hosts), self.options.workers_per_host)]
         if place not in leaders or len(leaders) < 2:
             return 0
         return self._across.flows_across(leaders.index(place), [hosts[leader] for leader in leaders])
@@ -108,7 +98,7 @@ class Hierarchical(AbstractCollective):
         self._across.load_state_dict(state)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
-        hosts = _hosts(round_.size, self.options.workers_per_host)
+        hosts = hosts_of(round_.size, self.options.workers_per_host)
         ranks, tag, transport = round_.members.ranks, round_.tag, self.transport
         number = next(number for number, host in enumerate(hosts) if round_.place in host)
         leader, *others = (ranks[place] for place in hosts[number])
@@ -133,6 +123,32 @@ class Hierarchical(AbstractCollective):
             work.wait()
 
 
-def _hosts(num_nodes: int, workers_per_host: int) -> list[range]:
+def refusal_across(
+    options: HierarchicalConfig,
+    in_hosts: tuple[type[AbstractCollective], ...],
+    num_nodes: int,
+    codecs: Sequence[type[AbstractCodec]],
+    whom: str,
+) -> str | None:
+    """Why what ``options`` say cannot run between hosts, as in ``AbstractCollective.check``.
+
+    Args:
+        in_hosts: collectives that have hosts of their own.
+        whom: between whom it would run.
+    """
+    name, workers = options.across, options.workers_per_host
+    if name not in COLLECTIVES:
+        return f"across: {COLLECTIVES.unknown(name)}"
+    across = COLLECTIVES.load(name)
+    if not across.needs_peers or not across.exact or across.wraps_model or issubclass(across, in_hosts):
+        return f"across: {name!r} cannot average between {whom}; write 'ring', 'scatter-gather' or 'all-gather'"
+    if workers > num_nodes:
+        return f"workers_per_host is {workers}, but there are {num_nodes} nodes in all"
+    reasons = (across.accepts(codec) for codec in codecs)
+    reason = next((reason for reason in reasons if reason is not None), None)
+    return None if reason is None else f"across: {name!r} cannot carry this between {whom}: {reason}"
+
+
+def hosts_of(num_nodes: int, workers_per_host: int) -> list[range]:
     """The places of each host's workers among all."""
     return [range(first, min(first + workers_per_host, num_nodes)) for first in range(0, num_nodes, workers_per_host)]
