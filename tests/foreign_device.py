@@ -1,7 +1,8 @@
 """A device that is none: host memory with a mark, which nothing of the host's may touch, for machines without a GPU.
 
 Inside of ``foreign()`` tensors that were made from marked ones are marked. What a GPU refuses is refused: arithmetic
-with tensors of both sides, sockets and arrays of numpy. ``copy_`` alone goes from one side to the other.
+with tensors of both sides, sockets and arrays of numpy. ``copy_`` alone goes from one side to the other, and waits: the
+stand-in has no marks, so that nobody could tell when a copy that does not wait is over.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class _Foreigners(TorchDispatchMode):
         strangers = [tensor for tensor in given if tensor.dim() > 0 and not is_foreign(tensor)]
         if strangers and name not in _COPIES:
             raise RuntimeError(f"{name} with tensors of the host and of the device: {[tuple(t.shape) for t in given]}")
+        if name in _COPIES and (kwargs.get("non_blocking") or args[2:] == (True,)):
+            raise RuntimeError("a copy that does not wait, with a device that has no marks")
         if name.startswith("c10d::"):
             raise RuntimeError(f"{name} with memory of the device")
         result = func(*args, **kwargs)

@@ -159,6 +159,9 @@ Memory = _quantity(MEMORY, exclusive=True)
 # Of a link: slower than a modem, faster than any port, or later than TCP waits is a slip of the unit.
 LinkRate = _quantity(BANDWIDTH, low=1e3, high=1e12)
 LinkDelay = _quantity(DURATION, high=60.0)
+# What the relay does again and again: shorter ones, or smaller ones, would keep it busy for ever.
+Period = _quantity(DURATION, low=1e-3)
+Quantum = _quantity(MEMORY, low=64)
 Samples = _quantity(SAMPLES, exclusive=True)
 
 

@@ -126,7 +126,10 @@ def _end_told(notifier: Notifier, tally: Tally) -> Iterator[None]:
 
 
 def check_launcher(sweep: SweepPlan, elsewhere: RayCluster | None) -> None:
-    """Raise ConfigError where another program is to start the workers, UnfitMachineError where a host is unfit."""
+    """Raise ConfigError where another program is to start the workers, or a cluster would have to find them GPUs.
+
+    Raises UnfitMachineError where a host is unfit.
+    """
     problems = [
         Problem(
             "launcher: external leaves it to torchrun or Slurm to start the workers; "
@@ -141,6 +144,11 @@ def check_launcher(sweep: SweepPlan, elsewhere: RayCluster | None) -> None:
     on_hosts = [item.cell for item in sweep.todo if item.cell.config.launcher == "ssh"]
     if on_hosts and elsewhere is not None:
         raise ConfigError("--on is for cells that one machine runs by itself; launcher: ssh needs its hosts")
+    if elsewhere is not None and any(item.cell.config.compute.device != "cpu" for item in sweep.todo):
+        raise ConfigError(
+            "compute.device: cuda does not go with --on, which asks the cluster for processors and not for GPUs; write "
+            "'device: cpu', or run these cells on the machine that has the GPU, without --on"
+        )
     if on_hosts:
         from bwbench.running.launch.ssh.preflight import check_hosts, refuse_unfit  # asyncssh is an extra
 

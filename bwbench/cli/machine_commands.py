@@ -170,7 +170,9 @@ def _codecs() -> MachineFinding:
     if library is None:
         text = f"in Python, to the same bits and more slowly: {words}"
         return MachineFinding("codecs", "limited", text)
-    return MachineFinding("codecs", "ok", f"fp16, int8, sign, threshold, top-k and dgc are {words}")
+    return MachineFinding(
+        "codecs", "ok", f"fp16, threshold, top-k and dgc are {words}; so are int8 and sign where torch adds up alike"
+    )
 
 
 def clean(

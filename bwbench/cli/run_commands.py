@@ -130,6 +130,8 @@ def launch_script(
             "launch-script: 'bwbench run' starts cells with launcher: ssh by itself. Write 'launcher: external' for a "
             "file that you start on the hosts"
         )
+    if slurm:
+        _refuse_gpus_of_slurm(experiments, selection)
     if launchers == {"external"}:
         if array > 1:
             raise ConfigError(
@@ -154,6 +156,20 @@ def launch_script(
     print(text, end="")
     print(said, file=sys.stderr)
     return EXIT_OK
+
+
+def _refuse_gpus_of_slurm(experiments: Sequence[Experiment], selection: Selection) -> None:
+    """Raise ConfigError where a job would need GPUs, which our files do not ask Slurm for."""
+    from bwbench.experiment.plan.cell import build_plan
+
+    if all(point.config.compute.device == "cpu" for experiment in experiments for point in experiment.points):
+        return
+    cells = selection.of([cell for experiment in experiments for cell in build_plan(experiment).cells])
+    if any(cell.config.compute.device != "cpu" for cell in cells):
+        raise ConfigError(
+            "launch-script: compute.device: cuda does not go with --slurm, whose file asks for no GPUs; write 'device: "
+            "cpu', or run these cells on the machine that has the GPU: 'bwbench run'"
+        )
 
 
 def _external(

@@ -45,10 +45,11 @@ def on_host(values: torch.Tensor) -> torch.Tensor:
 def give_back(changed: torch.Tensor, values: torch.Tensor) -> None:
     """Write what ``on_host(values)`` gave, changed since then, to where it came from; nothing where both are one.
 
-    On a device that is under way when this returns: ``changed`` is not to be touched before what follows there is done.
+    On a GPU that is under way when this returns: ``changed`` is not to be touched before what follows there is done.
     """
-    if device_of(values).elsewhere:
-        values.copy_(changed.view(values.shape), non_blocking=True)
+    device = device_of(values)
+    if device.elsewhere:
+        values.copy_(changed.view(values.shape), non_blocking=device.copies_beside)
     elif changed.data_ptr() != values.data_ptr() or changed.dtype != values.dtype:
         values.copy_(changed.view(values.shape))
 
@@ -69,12 +70,12 @@ def moved_like(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         return tensor
     pinned = device.host_memory(tensor.shape, tensor.dtype)
     pinned.copy_(tensor)
-    return like.new_empty(tensor.shape, dtype=tensor.dtype).copy_(pinned, non_blocking=True)
+    return like.new_empty(tensor.shape, dtype=tensor.dtype).copy_(pinned, non_blocking=device.copies_beside)
 
 
 def _fetched(tensor: torch.Tensor, device: Device) -> torch.Tensor:
     host = device.host_memory(tensor.shape, tensor.dtype)
-    host.copy_(tensor, non_blocking=True)
+    host.copy_(tensor, non_blocking=device.copies_beside)
     device.finish()
     return host
 
@@ -89,7 +90,7 @@ class FiniteSoon:
     def __init__(self, values: torch.Tensor) -> None:
         device = device_of(values)
         self._answer = device.host_memory((), torch.bool)
-        self._answer.copy_(torch.isfinite(values.sum()), non_blocking=True)
+        self._answer.copy_(torch.isfinite(values.sum()), non_blocking=device.copies_beside)
         self._mark: Mark = device.mark()
 
     def get(self) -> bool:
@@ -110,7 +111,7 @@ class HostSoon:
         device = device_of(values)
         with device.beside(device.mark(), finish=False):
             self._host = device.host_memory(values.shape, values.dtype)
-            self._host.copy_(values, non_blocking=True)
+            self._host.copy_(values, non_blocking=device.copies_beside)
             self._mark: Mark = device.mark()
 
     def get(self) -> torch.Tensor:

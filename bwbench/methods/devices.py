@@ -38,9 +38,11 @@ class Device:
 
     Attributes:
         elsewhere: sockets, codecs and numpy cannot reach it.
+        copies_beside: a copy may be under way when it returns, because ``mark`` and ``finish`` tell when it is over.
     """
 
     elsewhere: ClassVar[bool] = False
+    copies_beside: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -99,6 +101,7 @@ class CudaDevice(Device):
     """One GPU. Threads that work beside computing have a stream each."""
 
     elsewhere = True
+    copies_beside = True
 
     def __init__(self, index: int) -> None:
         self.index = index

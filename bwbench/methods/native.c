@@ -398,11 +398,14 @@ EXPORT int bw_from_signs(const uint8_t *codes, i64 n, i64 block, const float *me
 #pragma GCC reset_options
 #endif
 
-/* Whether this processor has what the functions above need. */
+/* Whether this processor has what the functions above need. The processor itself is asked for F16C, a word that
+   older compilers refuse in __builtin_cpu_supports. */
 EXPORT int bw_supported(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")
-           && __builtin_cpu_supports("bmi2");
+    unsigned a, b, c, d;
+
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")
+           && __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
 }
 
 #else

@@ -18,6 +18,7 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #define FOR_THIS_PROCESSOR 1
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <string.h>
 

@@ -58,7 +58,7 @@ def find(path: Path = LIBRARY) -> Found:
     if os.environ.get(SWITCH) == "python":
         return Found(None, f"{SWITCH}=python is set")
     if not path.exists():
-        return Found(None, "no C compiler was there when bwbench was installed; install it again where there is one")
+        return Found(None, f"{path.name} was not compiled: no C compiler, or compiling failed ('pip install -v' tells)")
     try:
         library = ctypes.CDLL(str(path))
         if library.bw_version() != VERSION:
@@ -90,15 +90,19 @@ class Native:
         self.sums_alike = self._sums_alike()
 
     def _fuses(self) -> bool:
-        x, shift, scale = torch.linspace(-3.0, 5.0, 1003) / 3.0, torch.tensor([71.3]), torch.tensor([31.7])
+        x = torch.linspace(-3.0, 5.0, 1003, dtype=torch.float32, device="cpu") / 3.0
+        shift, scale = torch.tensor([[71.3], [31.7]], dtype=torch.float32, device="cpu")
         fused = (x.double() * scale.double() + shift.double()).float()  # the product of two fp32 is exact in fp64
         separate = x * scale + shift
         return torch.equal(torch.add(shift, x, alpha=scale.item()), fused) and not torch.equal(separate, fused)
 
     def _sums_alike(self) -> bool:
-        odd = torch.sin(torch.arange(3.0 * 1100))  # no two of them alike, and none round
+        # No two of them alike, and none round.
+        odd = torch.sin(torch.arange(3 * 1100, dtype=torch.float32, device="cpu"))
+        means = torch.empty(3, dtype=torch.float32, device="cpu")
+        codes = torch.empty(200, dtype=torch.uint8, device="cpu")
         for width in (1100, 1024, 600, 37, 11, 5):
-            rows, means, codes = odd[: 3 * width].view(3, width), torch.empty(3), torch.empty(200, dtype=torch.uint8)
+            rows = odd[: 3 * width].view(3, width)
             for row, mean in zip(rows, means.view(3, 1), strict=True):
                 self.to_signs(row, width, mean, codes)
             if not torch.equal(means, rows.abs().mean(dim=1)):

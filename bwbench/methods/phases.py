@@ -5,6 +5,7 @@ A step's accuracy is none of this: here stands only what makes one step take lon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,11 +23,13 @@ class Phase:
     Attributes:
         name: tells its steps from those of other phases.
         num_steps: how long it lasts; None for the rest of the training, which the last phase alone may say.
-        period: steps after which everything repeats.
+        period: steps after which exchanges repeat.
         exchanges: an exchange begins in those steps, counted from 1 in the phase, that leave one of these remainders
             when they are divided by ``period``. Steps of a phase without are local.
         overlap: steps that are taken while an exchange is on its way; the last one of them waits for it. 0 waits at
             once, in the step itself.
+        carried: what exchanges have along more rarely: its name, and every how many periods. Exchanges are of as many
+            kinds as there are sets of these that travel together. For phases without overlap.
     """
 
     name: str
@@ -34,6 +37,16 @@ class Phase:
     period: int = 1
     exchanges: tuple[int, ...] = (0,)
     overlap: int = 0
+    carried: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def cycle(self) -> int:
+        """Steps after which everything repeats, with what is carried along."""
+        return self.period * math.lcm(*(periods for _, periods in self.carried))
+
+    def along(self, counted: int) -> tuple[str, ...]:
+        """Names of what an exchange that begins in this step, counted from 1 in the phase, has along."""
+        return tuple(name for name, periods in self.carried if counted % (self.period * periods) == 0)
 
     def begins(self, counted: int) -> bool:
         """Whether an exchange begins in this step, counted from 1 in the phase."""
@@ -91,6 +104,7 @@ def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int]
             what = "awaiting" if late else "meanwhile" if under_way else "local"
         else:
             what = "step" if phase.period == 1 else "exchange" if begins else "local"
+            what = " with ".join((what, *phase.along(number - begun_at)))
         under_way = [begun for begun in under_way if begun not in late]
         if begins and phase.overlap:
             under_way.append(number)
@@ -102,9 +116,10 @@ def walk(phases: Sequence[Phase], num_steps: int, drained_after: Collection[int]
 def timing_steps(phases: Sequence[Phase], least: int = LEAST_STEPS) -> int:
     """Steps of a timing run that covers every phase; phases with an end are gone through whole. Pure.
 
-    Of others so many steps that there are enough periods, and no fewer than ``least``.
+    Of others so many steps that there are enough periods, with everything that is carried along, and no fewer than
+    ``least``.
     """
     return UNTIMED_STEPS + sum(
-        max(least, LEAST_PERIODS * phase.period + phase.overlap) if phase.num_steps is None else phase.num_steps
+        max(least, LEAST_PERIODS * phase.cycle + phase.overlap) if phase.num_steps is None else phase.num_steps
         for phase in phases
     )

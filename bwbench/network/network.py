@@ -30,7 +30,7 @@ from bwbench.base.start_module import module_command
 from bwbench.network.link import Link
 from bwbench.network.link.dilation import cannot_dilate
 from bwbench.network.link.link_checks import unknown_nodes
-from bwbench.network.link.named_links import on_top
+from bwbench.network.link.named_links import OF_JITTER, on_top
 from bwbench.network.namespaces import agent_protocol as protocol
 from bwbench.network.namespaces.addresses import MAX_NODES, NodeAddresses, node_addresses
 from bwbench.network.namespaces.agent_protocol import AnswerT
@@ -95,7 +95,8 @@ class Network:
             raise ConfigError([Problem(f"link.{key}: {text}") for key, text in wrong])
         _check_dilated(link, dilation)
         self.dilation = dilation
-        self.link = link
+        self.link = self._first_link = link
+        self._changes: dict[str, Any] = {}
         self._agent = AgentClient()
         try:
             keys = link.model_dump(mode="json", by_alias=True)
@@ -187,26 +188,30 @@ class Network:
         """Make the link steady again; see ``play``."""
         self._agent.request(protocol.Play(None), REQUEST_LIMIT_S)
 
-    def change(self, **keys: Any) -> Link:
+    def change(self, /, **keys: Any) -> Link:
         """Make the link another one while it runs: ``change(bandwidth="5 Mbit/s", loss=0.01)``.
 
         What waits in a queue stays there and goes on at the new rate; frames under way keep their time. A queue that
-        was asked for as a time or as bandwidth-delay products becomes as long as the new rate makes it.
+        was asked for as a time or as bandwidth-delay products becomes as long as the new rate makes it. Of loss and
+        jitter the value alone changes: bursts, kind and distribution stay, also where it was 0 meanwhile.
 
         Args:
             keys: of ``CHANGEABLE``, as a link has them; what is not named stays.
 
         Returns the link that it is now, in emulated time.
 
-        Raises ConfigError for a key that cannot be changed, a value that is none, and a back end that cannot.
+        Raises ConfigError for a key that cannot be changed, a value that is none, a rate that a trace drives, and a
+        back end that cannot.
         """
-        link = changed_link(self.link, keys)
+        replaced = ("up", "down") if "bandwidth" in keys else ()
+        changes = {**{key: value for key, value in self._changes.items() if key not in replaced}, **keys}
+        link = changed_link(self._first_link, changes if keys else {})
         told = link.model_dump(mode="json", by_alias=True)
         self.applied = {
             **self.applied,
             **self._agent.request(protocol.Change(told, self.dilation), REQUEST_LIMIT_S).applied,
         }
-        self.link = link
+        self.link, self._changes = link, changes
         return link
 
     @property
@@ -235,7 +240,10 @@ CHANGEABLE = ("bandwidth", "up", "down", "latency", "jitter", "loss")
 
 
 def changed_link(link: Link, keys: Mapping[str, Any]) -> Link:
-    """``link`` with ``keys`` on top, as they go on top of a named link; raises ConfigError."""
+    """``link`` with ``keys`` on top, as they go on top of a named link; raises ConfigError.
+
+    Rates are refused where a trace drives that direction. What jitter is like stays where nodes have one of their own.
+    """
     if not keys:
         raise ConfigError(f"nothing is to be changed; name one of {', '.join(CHANGEABLE)}")
     for key in keys:
@@ -243,9 +251,18 @@ def changed_link(link: Link, keys: Mapping[str, Any]) -> Link:
             raise ConfigError(f"{key!r} cannot be changed while the link runs. Can be: {', '.join(CHANGEABLE)}")
     if not link.shaped:
         raise ConfigError("an unshaped link has nothing that could be changed")
+    traced = [name for name in ("up", "down") if link.trace is not None and getattr(link.trace, name) is not None]
+    for key in keys:
+        if key in traced or (key == "bandwidth" and traced):
+            free = " or ".join(f"'{name}'" for name in ("up", "down") if name not in traced)
+            instead = f"change {free} alone" if free else "begin without the trace to change rates by hand"
+            raise ConfigError(f"{key!r} cannot be changed: a trace drives the rate {' and '.join(traced)}; {instead}")
     kept = {key: value for key, value in link.model_dump(mode="json", by_alias=True).items() if value is not None}
     try:
-        return Link.model_validate(on_top(kept, keys))
+        made = on_top(kept, keys)
+        if any(override.jitter_s for override in link.overrides.values()):
+            made |= {key: kept[key] for key in OF_JITTER}
+        return Link.model_validate(made)
     except ValidationError as error:
         raise ConfigError("; ".join(message for _, message in explain(error, Link))) from None
 

@@ -1,7 +1,8 @@
 """This machine as an executor: one cell after another, and several at once where all of them have virtual nodes.
 
 Virtual nodes take turns on one processor, and nobody asks for their times. So as many such cells as there are
-processors share the machine's turn. Whatever is timed has the machine to itself.
+processors share the machine's turn, one at a time of those that compute on GPUs, whose memory nobody divides. Whatever
+is timed has the machine to itself.
 """
 
 from __future__ import annotations
@@ -55,10 +56,15 @@ class ThisMachine:
         return False
 
     def takes(self, item: PlannedCell, running: Sequence[PlannedCell]) -> bool:
-        """Anything while nothing runs; beside virtual nodes others, up to the processors, unless the turn is due."""
+        """Anything while nothing runs; beside virtual nodes others, up to the processors, unless the turn is due.
+
+        Of those that compute on GPUs one at a time.
+        """
         if not running:
             return True
         cells = [item, *running]
+        if sum(one.cell.config.compute.device != "cpu" for one in cells) > 1:
+            return False
         num_threads = sum(one.cell.config.compute.threads for one in cells)
         return all(map(_is_virtual, cells)) and num_threads <= self.cells_per_machine and not turn_is_awaited()
 

@@ -53,6 +53,8 @@ def test_other_values_and_fewer_cells(tmp_path: Path) -> None:
         (["external.yaml", "--set", "nodez=3"], "unknown key 'nodez'"),
         (["external.yaml", "--only", "arm=ddp"], "--only arm=ddp leaves no cell"),
         (["--slurm", "--array", "2", "external.yaml"], "--array is for launcher: local"),
+        (["--slurm", "two.yaml", "--set", "compute.device=cuda"], "asks for no GPUs; write 'device: cpu'"),
+        (["--slurm", "external.yaml", "--set", "compute.device=cuda"], "asks for no GPUs; write 'device: cpu'"),
         (["--slurm", "--per-host", "2", "two.yaml"], "--per-host is for launcher: external"),
         (["--per-host", "2", "external.yaml", "--set", "nodes=3"], "3 nodes, which cannot be 2 a host"),
     ],

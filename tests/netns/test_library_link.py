@@ -32,7 +32,8 @@ print("left", *paces(), flush=True)
 """
 
 
-@pytest.mark.parametrize(("link", "least", "most"), [("20 Mbit/s", 18.7e6, 19.0e6), ("measured", 14e6, 20e6)])
+# What is measured is less where the machine is busy; more than the link carries it never is.
+@pytest.mark.parametrize(("link", "least", "most"), [("20 Mbit/s", 18.7e6, 19.0e6), ("measured", 0.0, 20e6)])
 def test_ranks_send_no_faster_than_their_link(link: str, least: float, most: float, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "bwbench.cli.main", "link", "run", "--torch-env", "--nodes", "2"]

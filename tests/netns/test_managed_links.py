@@ -7,11 +7,13 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bwbench.base.errors import ConfigError
 from bwbench.network.link import Link
 from bwbench.network.network import Network, open_network
 from bwbench.network.probe.verification import verify
@@ -87,12 +89,19 @@ def test_a_managed_link_is_what_was_asked(asked: dict[str, Any]) -> None:
 
 
 def test_fq_codel_keeps_the_queue_of_others_from_a_ping() -> None:
-    round_trips_s = {}
-    for queue in ("50 ms", "fq_codel"):
-        with open_network(link(queue=queue), 2) as network:
-            round_trips_s[queue] = loaded_s(network)
-    assert round_trips_s["50 ms"] > 30e-3
-    assert round_trips_s["fq_codel"] < 18e-3  # 10 ms, and a frame or two each way
+    with open_network(link(queue="50 ms"), 2) as network:
+        assert _until(lambda: loaded_s(network), lambda found_s: found_s > 30e-3) > 30e-3
+    with open_network(link(queue="fq_codel"), 2) as network:  # 10 ms, and a frame or two each way
+        assert _until(lambda: loaded_s(network), lambda found_s: found_s < 18e-3) < 18e-3
+
+
+def _until(measure_s: Callable[[], float], good: Callable[[float], bool]) -> float:
+    """What was measured when it was good, or last: a machine that is busy makes a round trip longer or a load less."""
+    for _ in range(TRIES):
+        found_s = measure_s()
+        if good(found_s):
+            break
+    return found_s
 
 
 def test_a_queue_that_marks_is_told_of_by_tcp() -> None:
@@ -100,18 +109,19 @@ def test_a_queue_that_marks_is_told_of_by_tcp() -> None:
     with open_network(link(queue=queue), 2) as network:
         assert network.applied["tcp"]["tcp_ecn"] == "1"
         assert network.applied["discipline"]["discipline"] == "codel"
-        loaded_s(network)
-        marked = int(output_of(network, 1, CONGESTION_SEEN))
+        for _ in range(TRIES):
+            loaded_s(network)
+            marked = int(output_of(network, 1, CONGESTION_SEEN))
+            if marked:
+                break
     assert marked > 0
 
 
 def test_others_fill_the_queue_once_the_link_plays() -> None:
     with open_network(link(cross_traffic="upload"), 2) as network:
-        idle_s = _ping_s(network)
+        assert _until(lambda: _ping_s(network), lambda found_s: found_s < 14e-3) < 14e-3
         network.play()
-        busy_s = [_ping_s(network, 60) for _ in range(3)]
-    assert idle_s < 14e-3
-    assert max(busy_s) > 25e-3
+        assert _until(lambda: _ping_s(network, 60), lambda found_s: found_s > 25e-3) > 25e-3
 
 
 def _ping_s(network: Network, count: int = 20) -> float:
@@ -159,9 +169,16 @@ def test_the_command_changes_the_link_of_a_run_and_the_run_tells_it(tmp_path: Pa
     assert nobody.returncode != 0 and b"answers" in nobody.stderr
 
 
-def test_netem_stays_as_it_was_made() -> None:
-    from bwbench.base.errors import ConfigError
+def test_a_link_with_super_packets_refuses_to_become_one_that_may_have_none() -> None:
+    with open_network(link(bandwidth="400 Mbit/s"), 2) as network:
+        with pytest.raises(ConfigError, match="super-packets of up to 25 kB"):
+            network.change(bandwidth="5 Mbit/s")
+        assert network.link.bandwidth_bps == network.applied["bandwidth_bps"] == 400e6
+        network.change(bandwidth="1 Gbit/s", latency="1 ms")
+        assert network.applied["bandwidth_bps"] == 1e9
 
+
+def test_an_unshaped_link_stays_as_it_was_made() -> None:
     with (
         open_network(Link.model_validate({"shaped": False}), 1) as network,
         pytest.raises(ConfigError, match="unshaped"),

@@ -61,7 +61,7 @@ class ChangeSocket:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection, contextlib.suppress(OSError, ValueError):
+            with connection, contextlib.suppress(OSError, ValueError, RecursionError):
                 connection.settimeout(_LIMIT_S)
                 credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
                 if _CREDENTIALS.unpack(credentials)[1] not in (0, os.getuid()):
@@ -69,7 +69,9 @@ class ChangeSocket:
                 keys = json.loads(_line(connection))
                 connection.sendall(json.dumps(self._answer(keys)).encode() + b"\n")
 
-    def _answer(self, keys: Mapping[str, object]) -> JsonObject:
+    def _answer(self, keys: object) -> JsonObject:
+        if not isinstance(keys, dict):
+            return {"error": f'{str(keys)[:40]!r} is no JSON object; write {{"bandwidth": "2 Mbit/s"}}'}
         try:
             link = self._network.change(**keys)
         except BwbenchError as error:

@@ -188,9 +188,14 @@ def _check_algorithm(config: NamedMethod) -> Iterator[Finding]:
 
 
 def _check_residual(config: NamedMethod) -> Iterator[Finding]:
-    """Residuals of another kind than everybody can keep."""
+    """Residuals of another kind than everybody can keep, and none where the algorithm keeps one."""
     codec = config.compression[0]
     residual = residual_of(getattr(codec.options, "error_feedback", False))
+    field = type(codec.options).model_fields.get("error_feedback")
+    switched_off = residual is None and field is not None and bool(field.default)
+    if switched_off and ALGORITHMS.load(config.algorithm.name).keeps_residual:
+        text = f"algorithm {config.algorithm.name!r} always keeps the residual of all that is lost; leave out"
+        yield Finding(("compression",), f"{text} 'error_feedback: false' of compression {codec.name!r}")
     if residual is None or residual == PLAIN:
         return
     algorithm, optimizer = config.algorithm.name, config.optimizer
@@ -369,6 +374,12 @@ def needs_workers(config: NamedMethod) -> str | None:
         return f"algorithm {config.algorithm.name!r} does not say that its nodes may share a process ('virtual')"
     if not config.collective.build(COLLECTIVES).runs_virtually():
         return f"collective {config.collective.name!r} does not say that its nodes may share a process ('virtual')"
+    on_gpu = isinstance(config, CellConfig) and config.compute.device != "cpu"
+    if on_gpu and COLLECTIVES.load(config.collective.name).wraps_model:
+        return (
+            "on a GPU torch's DDP averages in a thread of the GPU's, and virtual nodes take turns in their own; ring "
+            "computes the same mean"
+        )
     return None
 
 
@@ -399,11 +410,6 @@ def _check_device(config: CellConfig) -> Iterator[Finding]:
     if config.compute.device != "cpu" and config.dilation != 1.0:
         text = "compute.device: a GPU computes as fast as it does in slow motion; leave dilation out"
         yield Finding(("compute", "device"), text)
-    if config.compute.device == "cpu" or not config.compute.virtual:
-        return
-    if COLLECTIVES.load(config.collective.name).wraps_model:
-        text = "compute.device: torch's DDP averages in a thread of the GPU's, and virtual nodes take turns in theirs; "
-        yield Finding(("compute", "device"), text + "write 'algorithm: ring', which computes the same mean")
 
 
 def _check_dilation(config: CellConfig) -> Iterator[Finding]:

@@ -197,7 +197,7 @@ def _without_link(config: CellConfig, *, virtual: bool) -> CellConfig:
     return config.model_copy(
         update={
             "link": Link.model_validate("unshaped"),
-            "compute": ComputeConfig(threads=config.compute.threads, virtual=virtual),
+            "compute": ComputeConfig(threads=config.compute.threads, virtual=virtual, device=config.compute.device),
             "limit": config.limit.model_copy(update={"time_s": None}),
             "dilation": 1.0,
         }

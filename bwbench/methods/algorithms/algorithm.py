@@ -59,6 +59,7 @@ class AbstractAlgorithm(abc.ABC):
         tells_rate: what is sent are gradients, each for the very next update, and codecs are told its learning rate.
         copies: fp32 copies of the model that a rank holds at most, parameters and gradients among them; without what
             optimizer and codecs remember.
+        keeps_residual: keeps that of its codec whatever its options say.
     """
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
@@ -73,6 +74,7 @@ class AbstractAlgorithm(abc.ABC):
     mean_of: ClassVar[str | None] = None
     steps_alike: ClassVar[bool] = False
     tells_rate: ClassVar[bool] = False
+    keeps_residual: ClassVar[bool] = False
     virtual: ClassVar[bool] = False
     fixed_time: ClassVar[str | None] = None
     copies: ClassVar[float] = 4.0

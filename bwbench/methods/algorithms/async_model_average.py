@@ -245,7 +245,13 @@ class BackgroundAveraging:
         self._thread.start()
 
     def resume(self) -> None:
-        """Begin a stretch; nothing changes where one is open."""
+        """Begin a stretch; nothing changes where one is open.
+
+        It begins behind whatever this thread has told the device so far: weights may have been loaded since the last
+        one.
+        """
+        with self.weights_held():
+            pass
         with self._changed:
             self._begun = self._asked_to_end + 1
             self._changed.notify_all()

@@ -19,6 +19,7 @@ from bwbench.records.schema import Chosen
 
 FIRST_RATIO, FIRST_STALENESS = 0.01, 1  # before anything has been measured, as far as the bounds allow
 RATIOS_PER_OCTAVE = 2
+UNKNOWN_S = -1.0  # a latency that nobody has measured yet, as ranks tell it
 KEEP = 0.02  # what is there stays while nothing is predicted to be so much faster
 SHORTEST_S = 1e-4  # of an exchange beyond the latency: what software takes, and no clock tells apart
 ALIKE = 0.95  # ranks that compute at least so long as the slowest wait for nobody
@@ -37,7 +38,7 @@ class DecoSgdConfig(ComponentConfig):
         ratio_cost: steps that are needed are taken to grow with it, see ``steps_needed``. At 0.002 a ratio of 1 % needs
             a fifth more, and 0.1 % three times as many.
         staleness_cost: share of steps that each step of staleness is taken to cost: two steps late, twice as many.
-            What both were taken from is told in docs/algorithms/deco-sgd.md; they may be tuned.
+            A guess below what single runs took, see docs/algorithms/deco-sgd.md; both may be tuned.
     """
 
     ratio: float | Literal["auto"] = "auto"
@@ -108,7 +109,7 @@ class DecoSetting:
 
 @dataclass(frozen=True)
 class WindowMeasured:
-    """What one rank, or the slowest of them, has measured in a window; a rate of 0 is not known."""
+    """What one rank, or the slowest of them, has measured in a window; unknown: a rate of 0, a latency below 0."""
 
     rate_bps: float
     latency_s: float
@@ -138,10 +139,14 @@ def rate_bps(flown: Sequence[Flown], latency_s: float) -> float:
 
 
 def slowest(said: Sequence[WindowMeasured]) -> WindowMeasured | None:
-    """What all have to reckon with, by what each rank has measured; None where nobody knows a rate.
+    """What all have to reckon with, by what each rank has measured.
+
+    None where nobody knows a rate, or not all know their latency: without it nothing could be told to hide.
 
     The rate of the ranks that compute longest: others also wait for these, which makes the link look slow.
     """
+    if any(one.latency_s < 0.0 for one in said):
+        return None
     compute_s = max(one.compute_s for one in said)
     judges = [one for one in said if one.rate_bps > 0.0 and one.compute_s >= ALIKE * compute_s]
     if not judges:

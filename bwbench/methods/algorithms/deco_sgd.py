@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,7 @@ from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunn
 from bwbench.methods.algorithms.buckets import GradientBuffers, RunningLocally
 from bwbench.methods.algorithms.communicator import Communicator
 from bwbench.methods.algorithms.deco_choice import (
+    UNKNOWN_S,
     DecoSetting,
     DecoSgdConfig,
     Flown,
@@ -66,6 +68,7 @@ class DecoSgd(AbstractAlgorithm):
     virtual = True
     preferred_collective = "all-gather"
     copies = 7.0  # parameters, gradients, what was not sent of them, and up to four means that are late
+    keeps_residual = True
 
     @classmethod
     def accepts(cls, collective: type[AbstractCollective]) -> str | None:
@@ -180,7 +183,7 @@ class RunningDecoSgd(RunningLocally):
         num_threads = 0 if context.collective.takes_turns else options.latest + 2
         self._communicator = Communicator(context.collective.meter, num_threads, device_of(self._flat))
         self._flights: list[Flight] = []
-        self._flown: list[Flown] = []  # since the last window; threads append
+        self._flown: deque[Flown] = deque()  # since the last window; threads append
         self._computed_s: list[float] = []  # in the same steps, waiting left out
         self._resumed_s: float | None = None  # when the wait before ended
         self._telling: _Telling | None = None
@@ -263,7 +266,8 @@ class RunningDecoSgd(RunningLocally):
         return self._options.adapts and self._context.members.size > 1
 
     def _forget(self) -> None:
-        self._flights, self._flown, self._computed_s = [], [], []
+        self._flights, self._computed_s = [], []
+        self._flown.clear()
         self._resumed_s = self._telling = self._late_report = None
 
     def _set(self, setting: DecoSetting) -> None:
@@ -316,11 +320,12 @@ class RunningDecoSgd(RunningLocally):
 
     def _begin_telling(self, step: int) -> None:
         """Tell all what this window was like. It is listened to as late as a gradient of this step is used."""
-        flown, self._flown = tuple(self._flown), []
+        flown = [self._flown.popleft() for _ in range(len(self._flown))]  # what is appended meanwhile stays
         computed_s, self._computed_s = self._computed_s, []
-        latency_s = self.latency_s or 0.0
+        known_s = self.latency_s  # by this very telling at the earliest where nobody has rehearsed
+        rate = rate_bps(flown, 0.0 if known_s is None else known_s)
         compute_s = statistics.median(computed_s) if computed_s else 0.0
-        numbers = torch.tensor([rate_bps(flown, latency_s), latency_s, compute_s], dtype=torch.float64)
+        numbers = torch.tensor([rate, UNKNOWN_S if known_s is None else known_s, compute_s], dtype=torch.float64)
         self._telling = _Telling(step + max(1, self.setting.staleness), numbers)
         self._telling.job = self._communicator.submit(partial(self._tell, self._telling))
 

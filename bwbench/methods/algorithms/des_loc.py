@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pydantic import Field
 
+from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms.algorithm import AbstractRunning, Context, payloads_of
 from bwbench.methods.algorithms.buckets import views
@@ -21,8 +24,10 @@ from bwbench.methods.algorithms.periodic import (
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import MakeCodec, NoCompression, Shape
 from bwbench.methods.deferred import torch
+from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
 
+_TIMED_MULTIPLE = 4  # periods from one mean of moments to the next: no more are needed for a round of each kind
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the first and the second, as torch's Adam calls them in its state
 
 
@@ -54,6 +59,11 @@ class DesLoc(AbstractPeriodic):
     optimizers: ClassVar[tuple[str, ...]] = ("adam", "adamw")
     replicas_equal = "after a round"
 
+    @classmethod
+    def accepts_optimizer(cls, name: str, options: ComponentConfig) -> str | None:
+        """Only Adam and AdamW, without a third moment."""
+        return super().accepts_optimizer(name, options) or _amsgrad_refusal(getattr(options, "amsgrad", False))
+
     def rounds(self, num_parts: int) -> RoundSchedule:
         """Of parameters, first moments and second moments, in this order."""
         multiples = (1, self.options.first_moment, self.options.second_moment)[:num_parts]
@@ -70,9 +80,41 @@ class DesLoc(AbstractPeriodic):
             traffic = traffic.plus(moments.scaled(1 / (periods * self.options.period)))
         return traffic
 
+    def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
+        """Local steps, and rounds of as many kinds as there are sets of what is averaged together."""
+        (rounds,) = super().phases(parameter_shapes)
+        carried = (("first moments", self.options.first_moment), ("second moments", self.options.second_moment))
+        return (replace(rounds, carried=carried),)
+
+    def for_timing(self) -> DesLocConfig:
+        """Moments as often as leaves all kinds of rounds, in a cycle that is as short as can be, and rounds closer."""
+        asked = self.options
+        pairs = itertools.product(range(1, _TIMED_MULTIPLE + 1), repeat=2)
+        alike = [pair for pair in pairs if _kinds(*pair) == _kinds(asked.first_moment, asked.second_moment)]
+        first, second = min(alike, key=lambda pair: (math.lcm(*pair), pair))
+        period = min(asked.period, max(2, TIMED_PERIOD // math.lcm(first, second)))  # 2 leaves a local step
+        return asked.model_copy(update={"period": period, "first_moment": first, "second_moment": second})
+
     def attach(self, context: Context) -> AbstractRunning:
-        """Put gradients and parameters into flat buffers. Raises ConfigError where the optimizer is another."""
+        """Put gradients and parameters into flat buffers.
+
+        Raises ConfigError where the optimizer is another one, or keeps a third moment.
+        """
         return RunningDesLoc(context, self)
+
+
+def _amsgrad_refusal(amsgrad: object) -> str | None:
+    """Why Adam with its largest second moments has no means; None where it keeps none."""
+    return "Adam with amsgrad=True divides by a third moment, which nobody averages; leave it out" if amsgrad else None
+
+
+def _kinds(first_moment: int, second_moment: int) -> tuple[bool, bool, bool]:
+    """Whether there are rounds of parameters alone, with first moments alone, and with second moments alone."""
+    return (
+        first_moment > 1 and second_moment > 1,
+        first_moment % second_moment != 0,
+        second_moment % first_moment != 0,
+    )
 
 
 @dataclass(frozen=True)
@@ -96,6 +138,9 @@ class RunningDesLoc(RunningPeriodic):
     def __init__(self, context: Context, method: DesLoc) -> None:
         if not isinstance(context.optimizer, (torch.optim.Adam, torch.optim.AdamW)):
             raise ConfigError(f"the averaged moments are Adam's; got the optimizer {type(context.optimizer).__name__}")
+        amsgrad = any(group.get("amsgrad") for group in context.optimizer.param_groups)
+        if (refusal := _amsgrad_refusal(amsgrad)) is not None:
+            raise ConfigError(refusal)
         super().__init__(context, method)
 
     def _lay_out(self) -> list[list[AbstractBucket]]:

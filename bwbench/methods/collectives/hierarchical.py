@@ -22,7 +22,19 @@ from bwbench.network.link import Link
 from bwbench.network.link.variation import as_tuple
 
 
-class HierarchicalConfig(ComponentConfig):
+class HostsConfig(ComponentConfig):
+    """Options of what averages in hosts first.
+
+    Attributes:
+        workers_per_host: how many consecutive ranks share a host; the last host may have fewer.
+        across: the collective that averages between hosts.
+    """
+
+    workers_per_host: int = Field(2, ge=1)
+    across: str = "ring"
+
+
+class HierarchicalConfig(HostsConfig):
     """Options of ``hierarchical``.
 
     Attributes:
@@ -31,9 +43,7 @@ class HierarchicalConfig(ComponentConfig):
         across: the collective by which one leader of each host averages with the others.
     """
 
-    workers_per_host: int = Field(2, ge=1)
     sites: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_tuple)] = ()
-    across: str = "ring"
 
 
 class Hierarchical(AbstractCollective):
@@ -70,23 +80,14 @@ class Hierarchical(AbstractCollective):
 
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Hosts must be filled, and what runs between the leaders must be exact and take the codecs."""
-        name, workers, sites = self.options.across, self.options.workers_per_host, self.options.sites
-        if name not in COLLECTIVES:
-            return f"across: {COLLECTIVES.unknown(name)}"
-        across = COLLECTIVES.load(name)
-        if not across.needs_peers or not across.exact or across.wraps_model or issubclass(across, Hierarchical):
-            return f"across: {name!r} cannot average between leaders; write 'ring', 'scatter-gather' or 'all-gather'"
-        if sites and sum(sites) != num_nodes:
-            return f"sites: {', '.join(map(str, sites))} are {sum(sites)} nodes, and there are {num_nodes}"
-        if not sites and workers > num_nodes:
-            return f"workers_per_host is {workers}, but there are {num_nodes} nodes in all"
-        reasons = (across.accepts(codec) for codec in codecs)
-        reason = next((reason for reason in reasons if reason is not None), None)
-        return None if reason is None else f"across: {name!r} cannot carry this between leaders: {reason}"
+        if self.options.sites and (num_told := sum(self.options.sites)) != num_nodes:
+            told = ", ".join(map(str, self.options.sites))
+            return f"sites: {told} are {num_told} nodes, and there are {num_nodes}"
+        return refusal_across(self.options, (Hierarchical,), num_nodes, codecs, "leaders")
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """What leaders exchange with each other; what stays on a host is not counted."""
-        hosts = self._hosts(num_nodes)
+        hosts = hosts_of(self.options, num_nodes)
         if len(hosts) < 2:
             return Traffic.none(num_nodes)
         between = self._across.traffic(len(hosts), bucket_payload_bytes)
@@ -100,8 +101,8 @@ class Hierarchical(AbstractCollective):
         """Members of a site send fp32 to its leader, and get the mean from it."""
         if not self.options.sites:
             return Traffic.none(num_nodes)
-        sent, others = [dense_bytes] * num_nodes, [len(site) - 1 for site in self._hosts(num_nodes)]
-        for site, number in zip(self._hosts(num_nodes), others, strict=True):
+        sent, others = [dense_bytes] * num_nodes, [len(site) - 1 for site in hosts_of(self.options, num_nodes)]
+        for site, number in zip(hosts_of(self.options, num_nodes), others, strict=True):
             sent[site[0]] = number * dense_bytes
         serial = 2 * max(others) * dense_bytes
         return Traffic(tuple(sent), tuple(sent), 2 if max(others) else 0, serial, messages=2 * sum(others))
@@ -109,7 +110,7 @@ class Hierarchical(AbstractCollective):
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``; leaders talk to each other through it too."""
         super().connect(group, link, num_members)
-        hosts = self._hosts(group.size() if num_members is None else num_members)
+        hosts = hosts_of(self.options, group.size() if num_members is None else num_members)
         leads = any(group.rank() == host[0] for host in hosts)  # the others send within their host: nothing to pace
         # A link whose nodes differ speaks of ranks that leaders do not have among themselves.
         known = link if leads and link is not None and not link.overrides and not link.wired else None
@@ -117,7 +118,7 @@ class Hierarchical(AbstractCollective):
 
     def flows_across(self, place: int, hosts: Sequence[object]) -> int:
         """Those of a leader; the others send within their host."""
-        leaders = [host[0] for host in self._hosts(len(hosts))]
+        leaders = [host[0] for host in hosts_of(self.options, len(hosts))]
         if place not in leaders or len(leaders) < 2:
             return 0
         return self._across.flows_across(leaders.index(place), [hosts[leader] for leader in leaders])
@@ -135,7 +136,7 @@ class Hierarchical(AbstractCollective):
         self._across.load_state_dict(state)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
-        hosts = self._hosts(round_.size)
+        hosts = hosts_of(self.options, round_.size)
         ranks, tag, transport = round_.members.ranks, round_.tag, self.transport
         number = next(number for number, host in enumerate(hosts) if round_.place in host)
         leader, *others = (ranks[place] for place in hosts[number])
@@ -165,10 +166,38 @@ class Hierarchical(AbstractCollective):
             emulated_time.catch_up()
         return self.transport.group.send([values], rank, tag)
 
-    def _hosts(self, num_nodes: int) -> list[range]:
-        """The places of each host's workers, or of each site's nodes, among all."""
-        if self.options.sites:
-            ends = accumulate(self.options.sites)
-            return [range(end - size, end) for size, end in zip(self.options.sites, ends, strict=True)]
-        workers = self.options.workers_per_host
-        return [range(first, min(first + workers, num_nodes)) for first in range(0, num_nodes, workers)]
+
+def refusal_across(
+    options: HostsConfig,
+    in_hosts: tuple[type[AbstractCollective], ...],
+    num_nodes: int,
+    codecs: Sequence[type[AbstractCodec]],
+    whom: str,
+) -> str | None:
+    """Why what ``options`` say cannot run between hosts, as in ``AbstractCollective.check``.
+
+    Args:
+        in_hosts: collectives that have hosts of their own.
+        whom: between whom it would run.
+    """
+    name, workers = options.across, options.workers_per_host
+    if name not in COLLECTIVES:
+        return f"across: {COLLECTIVES.unknown(name)}"
+    across = COLLECTIVES.load(name)
+    if not across.needs_peers or not across.exact or across.wraps_model or issubclass(across, in_hosts):
+        return f"across: {name!r} cannot average between {whom}; write 'ring', 'scatter-gather' or 'all-gather'"
+    told_sites = isinstance(options, HierarchicalConfig) and options.sites
+    if workers > num_nodes and not told_sites:
+        return f"workers_per_host is {workers}, but there are {num_nodes} nodes in all"
+    reasons = (across.accepts(codec) for codec in codecs)
+    reason = next((reason for reason in reasons if reason is not None), None)
+    return None if reason is None else f"across: {name!r} cannot carry this between {whom}: {reason}"
+
+
+def hosts_of(options: HostsConfig, num_nodes: int) -> list[range]:
+    """The places of each host's workers, or of each site's nodes, among all."""
+    if isinstance(options, HierarchicalConfig) and options.sites:
+        ends = accumulate(options.sites)
+        return [range(end - size, end) for size, end in zip(options.sites, ends, strict=True)]
+    workers = options.workers_per_host
+    return [range(first, min(first + workers, num_nodes)) for first in range(0, num_nodes, workers)]

@@ -5,12 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from pydantic import Field
-
-from bwbench.base.component import ComponentConfig
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.hierarchical import Hierarchical
+from bwbench.methods.collectives.hierarchical import Hierarchical, HostsConfig, hosts_of, refusal_across
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
 from bwbench.methods.collectives.transport import Members, Round, Span, split
 from bwbench.methods.compression.codec import AbstractCodec
@@ -22,16 +19,13 @@ from bwbench.network.link import Link
 _ACROSS = "across:"  # before what the exchange between hosts remembers
 
 
-class ShardedConfig(ComponentConfig):
+class ShardedConfig(HostsConfig):
     """Options of ``sharded``.
 
     Attributes:
         workers_per_host: how many consecutive ranks share a host; the last host may have fewer.
         across: the collective by which a rank of each host averages one shard with the other hosts.
     """
-
-    workers_per_host: int = Field(2, ge=1)
-    across: str = "ring"
 
 
 class Sharded(AbstractKeepingParts):
@@ -62,23 +56,12 @@ class Sharded(AbstractKeepingParts):
 
     def check(self, num_nodes: int, codecs: Sequence[type[AbstractCodec]] = ()) -> str | None:
         """Hosts must be filled, and what runs between them must be exact and take the codecs."""
-        name, workers = self.options.across, self.options.workers_per_host
-        if name not in COLLECTIVES:
-            return f"across: {COLLECTIVES.unknown(name)}"
-        across = COLLECTIVES.load(name)
-        in_hosts = issubclass(across, (Hierarchical, Sharded))
-        if not across.needs_peers or not across.exact or across.wraps_model or in_hosts:
-            return f"across: {name!r} cannot average between hosts; write 'ring', 'scatter-gather' or 'all-gather'"
-        if workers > num_nodes:
-            return f"workers_per_host is {workers}, but there are {num_nodes} nodes in all"
-        reasons = (across.accepts(codec) for codec in codecs)
-        reason = next((reason for reason in reasons if reason is not None), None)
-        return None if reason is None else f"across: {name!r} cannot carry this between hosts: {reason}"
+        return refusal_across(self.options, (Hierarchical, Sharded), num_nodes, codecs, "hosts")
 
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """What goes between hosts, over all shards; what stays on a host is not counted."""
         workers = self.options.workers_per_host
-        hosts = _hosts(num_nodes, workers)
+        hosts = hosts_of(self.options, num_nodes)
         if len(hosts) < 2:
             return Traffic.none(num_nodes)
         sent, received = [0.0] * num_nodes, [0.0] * num_nodes
@@ -94,14 +77,14 @@ class Sharded(AbstractKeepingParts):
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``, inside hosts and between them."""
         super().connect(group, link, num_members)
-        hosts = _hosts(group.size() if num_members is None else num_members, self.options.workers_per_host)
+        hosts = hosts_of(self.options, group.size() if num_members is None else num_members)
         # A link whose nodes differ speaks of ranks that those of one shard do not have among themselves.
         known = link if link is not None and not link.overrides and not link.wired else None
         self._across.connect(group, known, len(hosts))
 
     def flows_across(self, place: int, hosts: Sequence[object]) -> int:
         """Of the exchange of the rank's shard; shards of one rank go one after the other."""
-        by_host = _hosts(len(hosts), self.options.workers_per_host)
+        by_host = hosts_of(self.options, len(hosts))
         number, own = next((number, host) for number, host in enumerate(by_host) if place in host)
         peers = [_keeper(host, place - own[0]) for host in by_host]
         return self._across.flows_across(number, [hosts[peer] for peer in peers]) if len(peers) > 1 else 0
@@ -123,7 +106,7 @@ class Sharded(AbstractKeepingParts):
         self._across.load_state_dict(across)
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
-        hosts = _hosts(round_.size, self.options.workers_per_host)
+        hosts = hosts_of(self.options, round_.size)
         host = next(host for host in hosts if round_.place in host)
         inside = _InsideHost(self, bucket, round_, host, split(0, bucket.numel(), self.options.workers_per_host))
         for shard in inside.own:
@@ -217,8 +200,3 @@ class _InsideHost:
 def _keeper(host: range, shard: int) -> int:
     """The place of the rank that has a shard in this host."""
     return host[shard % len(host)]
-
-
-def _hosts(num_nodes: int, workers_per_host: int) -> list[range]:
-    """The places of each host's ranks among all."""
-    return [range(first, min(first + workers_per_host, num_nodes)) for first in range(0, num_nodes, workers_per_host)]

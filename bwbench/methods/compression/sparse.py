@@ -55,8 +55,10 @@ class AbstractSparseCodec(AbstractCodec):
     def payload_bytes(self, num_elements: int) -> int:
         """The expected size, for entries in clusters, as those of gradients lie; 1 % less at random."""
         entries = self._expected_entries(num_elements)
-        sparse = self.value_codec.payload_bytes(entries) + most_index_bytes(entries, num_elements)
-        return _HEADER.size + round(min(sparse, self.value_codec.payload_bytes(num_elements)))
+        code_bytes = most_index_bytes(entries, num_elements)
+        if self._sends_all(entries, code_bytes, num_elements):
+            return _HEADER.size + self.value_codec.payload_bytes(num_elements)
+        return _HEADER.size + self.value_codec.payload_bytes(entries) + code_bytes
 
     def max_payload_bytes(self, num_elements: int) -> int:
         """That of a dense payload: nothing larger is ever sent."""
@@ -88,13 +90,18 @@ class AbstractSparseCodec(AbstractCodec):
         elif (compiled := native()) is None or not compiled.scatter_add(array_of(values), indices, total):
             array_of(total)[indices] += array_of(values)
 
+    def _sends_all(self, entries: int, code_bytes: int, num_elements: int) -> bool:
+        """Whether a dense payload is no larger, by what the values take at most: they are encoded once, afterwards."""
+        most = self.value_codec.max_payload_bytes
+        return most(entries) + code_bytes >= most(num_elements)
+
     def _packed(self, x: torch.Tensor, indices: np.ndarray) -> torch.Tensor:
         """The payload of the entries of ``x`` at ``indices``."""
         code, low_bits = encode_indices(indices, x.numel())
-        if self.value_codec.max_payload_bytes(len(indices)) + len(code) < self.value_codec.max_payload_bytes(x.numel()):
-            chosen = x.index_select(0, tensor_of(indices))
-        else:
+        if self._sends_all(len(indices), len(code), x.numel()):
             chosen, code, low_bits = x, code[:0], _DENSE
+        else:
+            chosen = x.index_select(0, tensor_of(indices))
         values = self.value_codec.encode(chosen)
         header = np.frombuffer(_HEADER.pack(low_bits, len(chosen), values.numel()), np.uint8)
         return tensor_of(np.concatenate([header, array_of(values), code]))

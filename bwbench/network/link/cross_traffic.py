@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bwbench.base.explain import refused
-from bwbench.base.units import Bandwidth, Duration, Memory, PositiveDuration, PositiveShare
+from bwbench.base.units import Bandwidth, Memory, Period, PositiveDuration, PositiveShare
 from bwbench.network.link.variation import NodeNumbers
 
 Kind = Literal["share", "upload", "download", "video", "web"]
@@ -54,10 +54,10 @@ class CrossTraffic(BaseModel):
     share: PositiveShare | None = None
     connections: Annotated[int, Field(ge=1, le=64)] | None = None
     rate_bps: Bandwidth | None = Field(None, alias="rate")
-    segment_s: PositiveDuration | None = Field(None, alias="segment")
+    segment_s: Period | None = Field(None, alias="segment")
     page_bytes: Memory | None = Field(None, alias="page")
     pause_s: PositiveDuration | None = Field(None, alias="pause")
-    rtt_s: Duration = Field(0.03, alias="rtt")
+    rtt_s: Period = Field(0.03, alias="rtt")
 
     @model_validator(mode="before")
     @classmethod

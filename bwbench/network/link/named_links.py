@@ -156,7 +156,7 @@ _FIELDS = {
 }
 _OF_A_SHARED_AIR = ("standard", "efficiency", "aggregation", "fairness", "wired")
 _OF_BURSTS = ("loss_burst", "loss_in_bad", "loss_in_good")
-_OF_JITTER = ("jitter_kind", "jitter_distribution", "reorder")
+OF_JITTER = ("jitter_kind", "jitter_distribution", "reorder")
 
 
 def on_top(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
@@ -181,7 +181,7 @@ def on_top(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[st
     if is_nothing(own.get("loss")):
         dropped += _OF_BURSTS
     if is_nothing(own.get("jitter")):
-        dropped += _OF_JITTER
+        dropped += OF_JITTER
     kept = {key: value for key, value in kept.items() if key not in dropped}
     if "trace" in kept:
         rest = {key: value for key, value in _by_direction(kept.pop("trace")).items() if own.get(key) is None}

@@ -43,6 +43,9 @@ class AbstractSource(ABC):
         """Send nothing more."""
         self.next_s = NEVER
 
+    def become(self, now_s: float, rate_bps: float) -> None:  # noqa: B027 - a share alone goes by it
+        """The link has another rate from now on."""
+
     @abstractmethod
     def step(self) -> int:
         """It is ``next_s``: how many packets it sends now. Afterwards ``next_s`` is a later time, or the same."""
@@ -55,21 +58,35 @@ class AbstractSource(ABC):
 
 
 class ShareSource(AbstractSource):
-    """Packets at distances that are drawn anew each time (a Poisson process), whatever becomes of them."""
+    """Packets at distances that are drawn anew each time (a Poisson process), whatever becomes of them.
 
-    def __init__(self, flow: int, packets_per_s: float, seed: str) -> None:
+    Args:
+        packets_per_bit: how many there are for each bit that the link could send.
+        rate_bps: of the link.
+    """
+
+    def __init__(self, flow: int, packets_per_bit: float, rate_bps: float, seed: str) -> None:
         super().__init__(flow)
-        self._packets_per_s, self._seed = packets_per_s, seed
+        self._packets_per_bit, self._rate_bps, self._seed = packets_per_bit, rate_bps, seed
 
     def start(self, now_s: float) -> None:
         """See the base class."""
         self._draw = random.Random(self._seed)
-        self.next_s = now_s + self._draw.expovariate(self._packets_per_s)
+        self.next_s = now_s + self._distance_s()
+
+    def become(self, now_s: float, rate_bps: float) -> None:
+        """See the base class: the packet that is next comes sooner or later in proportion."""
+        if self.next_s > now_s:
+            self.next_s = now_s + (self.next_s - now_s) * self._rate_bps / rate_bps
+        self._rate_bps = rate_bps
 
     def step(self) -> int:
         """See the base class."""
-        self.next_s += self._draw.expovariate(self._packets_per_s)
+        self.next_s += self._distance_s()
         return 1
+
+    def _distance_s(self) -> float:
+        return self._draw.expovariate(self._packets_per_bit * self._rate_bps)
 
 
 class Connection(AbstractSource):
@@ -234,7 +251,7 @@ def sources_of(
 
 def _source(one: CrossTraffic, flow: int, rate_bps: float, frame_bytes: int, seed: str) -> AbstractSource:
     if one.share is not None:
-        return ShareSource(flow, one.share * rate_bps / 8 / frame_bytes, seed)
+        return ShareSource(flow, one.share / 8 / frame_bytes, rate_bps, seed)
     if one.rate_bps is not None and one.segment_s is not None:
         return VideoSource(flow, one.rtt_s, one.rate_bps * one.segment_s / 8 / frame_bytes, one.segment_s)
     if one.page_bytes is not None and one.pause_s is not None:

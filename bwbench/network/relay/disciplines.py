@@ -78,8 +78,8 @@ class AbstractQueue(ABC, Generic[ItemT]):
             return
         self._append(packet)
 
-    def resize(self, room: Room) -> None:
-        """It holds so much from now on; what waits already stays."""
+    def become(self, room: Room, rate_bps: float) -> None:
+        """It holds so much from now on, before a link of that rate; what waits already stays."""
         self._room = room
 
     @abstractmethod

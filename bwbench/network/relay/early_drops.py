@@ -126,7 +126,7 @@ class RedQueue(AbstractQueue[ItemT]):
 
     Args:
         draw: gives random numbers from 0 to 1.
-        packet_s: how long a full frame takes on the link.
+        rate_bps: of the link.
     """
 
     def __init__(
@@ -136,18 +136,19 @@ class RedQueue(AbstractQueue[ItemT]):
         dropped: Callable[[Packet[ItemT]], None],
         mark: Callable[[Packet[ItemT]], bool],
         draw: Callable[[], float],
-        packet_s: float,
+        rate_bps: float,
     ) -> None:
         super().__init__(room, dropped, mark)
-        self._asked, self._draw, self._packet_s = asked, draw, packet_s
-        self.resize(room)
+        self._asked, self._draw = asked, draw
+        self.become(room, rate_bps)
         self.average_bytes = 0.0
         self._since_mark = -1  # packets since the last drop; -1 below the lower threshold
         self._idle_since_s: float | None = 0.0
 
-    def resize(self, room: Room) -> None:
-        """See the base class: the thresholds are shares of it."""
-        super().resize(room)
+    def become(self, room: Room, rate_bps: float) -> None:
+        """See the base class: the thresholds are shares of the room, and a pause counts in packets at that rate."""
+        super().become(room, rate_bps)
+        self._packet_s = room.frame_bytes * 8 / rate_bps
         room_bytes = room.num_bytes if room.packets is None else room.packets * room.frame_bytes
         self._low_bytes, self._high_bytes = self._asked.low * room_bytes, self._asked.high * room_bytes
 

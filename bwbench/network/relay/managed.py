@@ -55,7 +55,7 @@ def queue_of(
     if isinstance(asked, Pie):
         return PieQueue(asked, room, dropped, mark, numbers(seed))
     if isinstance(asked, Red):
-        return RedQueue(asked, room, dropped, mark, numbers(seed), frame_bytes * 8 / direction.rate_bps)
+        return RedQueue(asked, room, dropped, mark, numbers(seed), direction.rate_bps)
     return DropTailQueue(room, dropped, mark)
 
 
@@ -127,10 +127,13 @@ class ManagedBottleneck(Generic[ItemT]):
         return moved
 
     def become(self, now_s: float, direction: Direction) -> Callable[[float], float]:
-        """See ``VariedBottleneck``; its discipline stays what it is, with its times."""
+        """See ``VariedBottleneck``; its discipline stays what it is, with its times. A share of the rate follows it."""
         moved = self._line.become(now_s, direction)
         self._free_s = moved(self._free_s)
-        self._queue.resize(Room(direction.queue_bytes, direction.queue_packets, self._frame_bytes))
+        room = Room(direction.queue_bytes, direction.queue_packets, self._frame_bytes)
+        self._queue.become(room, direction.rate_bps)
+        for source in self._sources:
+            source.become(now_s, direction.rate_bps)
         return moved
 
     def _decision_s(self) -> float:

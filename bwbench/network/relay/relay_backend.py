@@ -13,8 +13,9 @@ import traceback
 from typing import ClassVar, Literal
 
 from bwbench.base.die_with_parent import die_with_parent
-from bwbench.base.errors import LinkError
+from bwbench.base.errors import ConfigError, LinkError
 from bwbench.base.plain_data import JsonObject
+from bwbench.base.units import MEMORY
 from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import Link
 from bwbench.network.link.trace_file import load_trace
@@ -46,6 +47,7 @@ class RelayBackend(AbstractBackend):
     name: ClassVar[Literal["relay"]] = "relay"
     _pid: int | None = None
     _ended_cpu_s: float | None = None
+    _super_packet_bytes: int | None = None  # as the nodes were told when the link was made
 
     def start(self) -> None:
         """Fork the relay and wait until it has all ports open.
@@ -53,6 +55,7 @@ class RelayBackend(AbstractBackend):
         Raises LinkError with its reason where it cannot, ConfigError where a trace cannot be read.
         """
         model = RelayModel.of(self.link, len(self.ports), load_trace)
+        self._super_packet_bytes = super_packet_bytes(self.link, len(self.ports))
         self._statistics = RelayStatistics(len(self.ports))
         self._playback = Playback()
         ready_read, ready_write = os.pipe()
@@ -102,11 +105,28 @@ class RelayBackend(AbstractBackend):
         self._playback.play(at_s)
 
     def change(self, link: Link) -> None:
-        """See the base class; the relay obeys within milliseconds."""
+        """See the base class; the relay obeys within milliseconds.
+
+        Raises ConfigError where packets would have to be smaller than the nodes were told at first.
+        """
+        self._check_packets(link)
         model = RelayModel.of(link, len(self.ports), load_trace)
         self._playback.change(pickle.dumps(self._faulty(model)))
         self.link = link
         self.applied = {**self.applied, **applied_relay(model, str(self.applied["priority"]))}
+
+    def _check_packets(self, link: Link) -> None:
+        """Raise ConfigError where super-packets are larger than they may be on ``link``: nodes keep what they have."""
+        made = self._super_packet_bytes
+        asked = super_packet_bytes(link, len(self.ports))
+        if made is None or (asked is not None and asked >= made):
+            return
+        most = "one by one" if asked is None else f"as super-packets of at most {MEMORY.format(asked)}"
+        raise ConfigError(
+            f"this link began with super-packets of up to {MEMORY.format(made)}, and as it would be now packets have "
+            f"to go {most}; make it anew with these keys, or begin with the slowest rate (or the loss or jitter) that "
+            "it is to have, and change it to faster ones from there"
+        )
 
     def _cpu_s(self) -> float | None:
         """CPU time of the relay's process; None once that cannot be known."""
@@ -123,7 +143,7 @@ class RelayBackend(AbstractBackend):
             die_with_parent()
             isolation.set_process_name("bwbench-relay")
             signal.set_wakeup_fd(-1)
-            largest_bytes = super_packet_bytes(self.link, len(self.ports)) or self.link.full_frame.num_bytes
+            largest_bytes = self._super_packet_bytes or self.link.full_frame.num_bytes
             slot_bytes = slot_bytes_for(largest_bytes)
             fewest, most = _SLOTS
             num_slots = min(most, max(fewest, _RINGS_BYTES // slot_bytes // len(self.ports)))

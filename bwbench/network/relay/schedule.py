@@ -120,6 +120,11 @@ class RelayModel:
         """Whether the delay of any path varies."""
         return any(path.jitter_s > 0 for row in self.paths for path in row)
 
+    def timing(self) -> tuple[object, ...]:
+        """All that decides how long frames are under way between the links: equal where delays are."""
+        paths = tuple(tuple((path.latency_s, path.jitter_s) for path in row) for row in self.paths)
+        return paths, self.link.jitter_kind, self.link.jitter_distribution, self.link.reorder
+
     @property
     def has_loss(self) -> bool:
         """Whether frames are lost at random on any path."""
@@ -307,16 +312,18 @@ class AbstractSchedule(ABC, Generic[FrameT]):
 
     def change(self, now_s: float, model: RelayModel) -> None:
         """From ``now_s`` on be the link of ``model``, of as many nodes on the same medium, with what is under way."""
-        self._model = model
+        before, self._model = self._model, model
         self._latency_s = [[path.latency_s for path in row] for row in model.paths]
         if self._losses is not None:
             self._losses.become(model)
         elif model.has_loss:
             self._losses = Losses(model)
-        if model.has_jitter or self._delays is not None:
-            before, self._delays = self._delays, delays_of(model.link, model.paths, self._hand_overs)
-            if before is not None:
-                self._delays.follow(before)
+        if model.timing() != before.timing():  # else they go on from where they are
+            delays, self._delays = self._delays, None
+            if model.has_jitter or delays is not None:
+                self._delays = delays_of(model.link, model.paths, self._hand_overs)
+            if self._delays is not None and delays is not None:
+                self._delays.follow(delays)
         self._loses_on_the_way = model.has_loss or self._has_outages or self._hand_overs is not None
 
     def pop_due(self, now_s: float) -> tuple[float, int, FrameT] | None:

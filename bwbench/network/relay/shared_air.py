@@ -324,7 +324,8 @@ class ManagedAirQueue(AirQueue[FrameT]):
         """See the base class; its discipline stays what it is."""
         super().become(direction)
         if hasattr(self, "_managed"):
-            self._managed.resize(Room(direction.queue_bytes, direction.queue_packets, self._frame_bytes))
+            room = Room(direction.queue_bytes, direction.queue_packets, self._frame_bytes)
+            self._managed.become(room, direction.rate_bps)
 
     @property
     def is_empty(self) -> bool:

@@ -37,7 +37,11 @@ class BwbenchAccelerator(Accelerator):  # type: ignore[misc]  # without types wh
 
     Args:
         algorithm: as for ``bwbench.distribute``.
-        collective, compression, timeout_s, buffers, link: likewise.
+        collective: likewise.
+        compression: likewise.
+        timeout_s: likewise.
+        buffers: likewise.
+        link: likewise.
         options: of Accelerate's ``Accelerator``, such as ``cpu`` or ``gradient_accumulation_steps``.
 
     Attributes:

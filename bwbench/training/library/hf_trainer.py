@@ -23,9 +23,14 @@ class BwbenchTrainer(Trainer):  # type: ignore[misc]  # without types where it i
     ``train(resume_from_checkpoint=...)`` goes on as if it had not been interrupted.
 
     Args:
-        arguments, options: of ``Trainer``.
+        *arguments: of ``Trainer``.
+        **options: of ``Trainer``.
         algorithm: as for ``bwbench.distribute``.
-        collective, compression, timeout_s, buffers, link: likewise.
+        collective: likewise.
+        compression: likewise.
+        timeout_s: likewise.
+        buffers: likewise.
+        link: likewise.
     """
 
     accelerator: BwbenchAccelerator

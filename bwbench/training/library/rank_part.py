@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import nn
 
 from bwbench.base.errors import ConfigError
 from bwbench.training.library.handle import Distributed
+from bwbench.training.library.uneven import tensors_in
 from bwbench.training.loop.replica import digest
 
 
@@ -78,20 +79,8 @@ def memory_of_their_own(model: nn.Module) -> Iterator[None]:
 def replicas_differ(replica: object) -> bool:
     """Whether the tensors inside are other ones on some rank. Collective, over the default process group."""
     digests: list[bytes | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, digest(enumerate(_tensors(replica))))
+    dist.all_gather_object(digests, digest(enumerate(tensors_in(replica))))
     return len(set(digests)) > 1
-
-
-def _tensors(content: object) -> Iterator[torch.Tensor]:
-    """All tensors inside nested mappings and sequences, in order."""
-    if isinstance(content, torch.Tensor):
-        yield content
-    elif isinstance(content, Mapping):
-        for value in content.values():
-            yield from _tensors(value)
-    elif isinstance(content, (list, tuple)):
-        for value in content:
-            yield from _tensors(value)
 
 
 def _file(folder: str | os.PathLike[str], rank: int) -> Path:

@@ -121,7 +121,7 @@ class UnevenLoop:
     def make_equal(self, model: nn.Module) -> None:
         """Give all ranks parameters, buffers and optimizer of one that trained to the end, each where they differ."""
         state = self._optimizer.state_dict()["state"]
-        kept: list[list[torch.Tensor]] = [[*model.parameters()], [*model.buffers()], [*_tensors(state)]]
+        kept: list[list[torch.Tensor]] = [[*model.parameters()], [*model.buffers()], [*tensors_in(state)]]
         own = torch.frombuffer(bytearray(b"".join(digest(enumerate(part)) for part in kept)), dtype=torch.uint8)
         digests = tell_all(self._group, Members.all_of(self._group), own, _DATA_TAG).wait().view(self._size, 3, -1)
         differ = [not bool((digests[:, part] == digests[0, part]).all()) for part in range(3)]
@@ -213,13 +213,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _tensors(content: object) -> Iterator[torch.Tensor]:
+def tensors_in(content: object) -> Iterator[torch.Tensor]:
     """All tensors inside nested mappings and sequences, in order."""
     if isinstance(content, torch.Tensor):
         yield content
     elif isinstance(content, Mapping):
         for value in content.values():
-            yield from _tensors(value)
+            yield from tensors_in(value)
     elif isinstance(content, (list, tuple)):
         for value in content:
-            yield from _tensors(value)
+            yield from tensors_in(value)

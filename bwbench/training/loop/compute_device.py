@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Sequence
 
 import torch
 
@@ -12,7 +13,8 @@ from bwbench.experiment.config import CellConfig
 from bwbench.methods.devices import device_of
 
 # Without these NCCL sends between GPUs of one machine by their bus or by shared memory: past the link that is asked.
-NCCL_BY_SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+NCCL_BY_SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+_Gpu = tuple[str, str]  # host, and the GPU's UUID
 
 
 def device_for(config: CellConfig, rank: int) -> torch.device:
@@ -45,17 +47,34 @@ def leave_gpus_alone(config: CellConfig) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def data_backend(config: CellConfig, num_ranks: int, environment: Mapping[str, str] = os.environ) -> str:
+def data_backend(config: CellConfig) -> str:
     """Of the process group that carries payload: gloo; for torch's own exchange NCCL where each rank has a GPU.
 
-    NCCL refuses two ranks on one GPU. Our collectives send from host memory, so by gloo in any case.
+    Our collectives send from host memory, so by gloo in any case. All ranks call it, once they have met on the control
+    path and chosen their device: they tell one another what they have, so that none waits for another backend's.
     """
-    if config.compute.device == "cpu" or config.collective.name != "torch" or not torch.cuda.is_available():
+    if config.compute.device == "cpu" or config.collective.name != "torch":
         return "gloo"
-    on_this_host = int(environment.get("LOCAL_WORLD_SIZE", num_ranks))
-    if on_this_host > torch.cuda.device_count() or not torch.distributed.is_nccl_available():
-        return "gloo"
-    return "cpu:gloo,cuda:nccl"
+    gpus: list[_Gpu | None] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(gpus, _own_gpu())
+    return backend_for(gpus)
+
+
+def backend_for(gpus: Sequence[_Gpu | None]) -> str:
+    """NCCL, which refuses two ranks on one GPU, where all have one of their own. Pure.
+
+    Args:
+        gpus: of each rank; None where it can use none by NCCL.
+    """
+    return "gloo" if None in gpus or len(set(gpus)) < len(gpus) else "cpu:gloo,cuda:nccl"
+
+
+def _own_gpu() -> _Gpu | None:
+    """This thread's current one; by its number where torch knows no UUID, which may say too often that two share it."""
+    if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
+        return None
+    index = torch.cuda.current_device()
+    return socket.gethostname(), str(getattr(torch.cuda.get_device_properties(index), "uuid", index))
 
 
 def device_name(tensor: torch.Tensor) -> str | None:

@@ -6,7 +6,7 @@ Who it is stands in environment variables: ours, torchrun's or Slurm's. Without 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -122,12 +122,15 @@ def group_timeout() -> timedelta:
     return GROUP_TIMEOUT * max(1.0, emulated_time.machine_s(1.0))
 
 
-def connect(environment: WorkerEnvironment, *, is_shared: bool = False, data_backend: str = "gloo") -> Groups:
+def connect(
+    environment: WorkerEnvironment, *, is_shared: bool = False, data_backend: Callable[[], str] = lambda: "gloo"
+) -> Groups:
     """Meet the other ranks. Raises RuntimeError (torch's) where they do not come.
 
     Args:
         is_shared: the control path is the network that is measured.
-        data_backend: of the data group, in torch's words (``data_backend`` in compute_device.py).
+        data_backend: gives that of the data group, in torch's words, once all have met: the same on every rank
+            (``data_backend`` in compute_device.py).
     """
     # One by another name is a host's, and carries what other programs send.
     interface = CONTROL_INTERFACE if environment.control_interface == CONTROL_INTERFACE else None
@@ -146,12 +149,13 @@ def connect(environment: WorkerEnvironment, *, is_shared: bool = False, data_bac
         dist.init_process_group(
             "gloo", store=store, rank=environment.rank, world_size=environment.world_size, timeout=group_timeout()
         )
+    backend = data_backend()
     with _gloo_interface(environment.data_interface):
-        if "nccl" in data_backend:  # reads them when it first sends
+        if "nccl" in backend:  # reads them when it first sends
             os.environ |= NCCL_BY_SOCKETS
             if environment.data_interface:
                 os.environ["NCCL_SOCKET_IFNAME"] = f"={environment.data_interface}"
-        data = dist.new_group(backend=data_backend, timeout=group_timeout())
+        data = dist.new_group(backend=backend, timeout=group_timeout())
     assert dist.group.WORLD is not None
     return Groups(ControlPath(dist.group.WORLD, store, interface, is_shared=is_shared), data, store)
 

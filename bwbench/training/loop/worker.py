@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
         emulated_time.dilate(cell.config.dilation, cell.config.shrink)
         leave_gpus_alone(cell.config)
         device_for(cell.config, environment.rank)  # raises before anybody waits for anybody
-        backend = data_backend(cell.config, environment.world_size)
+        backend = partial(data_backend, cell.config)
         groups = connect(environment, is_shared=is_external, data_backend=backend)
         if is_external:
             external = ExternalRun.begin(cell, cell_file, environment, groups)

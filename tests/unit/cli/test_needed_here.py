@@ -9,8 +9,11 @@ import pytest
 
 from bwbench.base.errors import ConfigError
 from bwbench.cli import needed_here
+from bwbench.cli.carry_out import check_launcher
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.plan import build_plan
+from bwbench.running.cluster.ray_executor import RayCluster
+from bwbench.running.sweep import plan_sweep
 from tests.unit.cli.test_plan_and_list import BASE, Ended, ended_in_turn
 from tests.unit.training.datasets.official_format import write_idx_files
 
@@ -80,3 +83,14 @@ def test_a_gpu_that_is_not_here_is_said(tmp_path: Path, monkeypatch: pytest.Monk
         needed_here.check_needed(cells)
     (tmp_path / "nvidiactl").touch()
     assert needed_here.device_problems(cells) == []
+
+
+def test_a_cluster_is_not_asked_for_gpus(tmp_path: Path) -> None:
+    file, cluster = tmp_path / "study.yaml", RayCluster("10.0.0.1:6379", 1)
+    file.write_text(BASE + "compute: {device: cuda}\n")
+    on_gpus = plan_sweep([file], tmp_path / "results")
+    with pytest.raises(ConfigError, match="does not go with --on.*without --on"):
+        check_launcher(on_gpus, cluster)
+    check_launcher(on_gpus, None)
+    file.write_text(BASE)
+    check_launcher(plan_sweep([file], tmp_path / "results"), cluster)

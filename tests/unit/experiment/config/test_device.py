@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from bwbench.base.errors import ConfigError
+from bwbench.experiment.config.cell_config import ComputeConfig
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan.cell import Cell, build_plan
+from bwbench.experiment.plan.composing import convergence_config
 
 EXPERIMENT = "name: device\nnodes: 4\nlink: unshaped\nmodel: mlp\nalgorithm: ring\n"
 
@@ -36,7 +38,9 @@ def test_a_gpu_makes_another_cell(tmp_path: Path) -> None:
 def test_torchs_ddp_is_refused_with_virtual_nodes_on_a_gpu(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("ring", "ddp") + "compute: {virtual: true, device: %s}\n"
     (tmp_path / "device.yaml").write_text(text % "cuda")
-    with pytest.raises(ConfigError, match=r"device.yaml:6: compute.device: torch's DDP.*'algorithm: ring'"):
+    with pytest.raises(
+        ConfigError, match=r"device.yaml:6: compute.virtual: .* torch's DDP .* ring computes the same mean"
+    ):
         load_experiment(tmp_path / "device.yaml")
     (tmp_path / "device.yaml").write_text(text % "cpu")
     load_experiment(tmp_path / "device.yaml")
@@ -45,3 +49,10 @@ def test_torchs_ddp_is_refused_with_virtual_nodes_on_a_gpu(tmp_path: Path) -> No
 def test_another_word_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'gpu' is not allowed here.*Allowed: cpu, cuda"):
         cell(tmp_path, "compute: {device: gpu}\n")
+
+
+def test_what_is_composed_learns_on_the_device_that_was_asked_for(tmp_path: Path) -> None:
+    gpu = cell(tmp_path, "compute: {device: cuda}\n").config
+    assert convergence_config(gpu).compute == ComputeConfig(threads=gpu.compute.threads, virtual=True, device="cuda")
+    torchs = load_experiment(tmp_path / "device.yaml", ["algorithm=ddp"]).points[0].config
+    assert not convergence_config(torchs).compute.virtual

@@ -76,6 +76,26 @@ def test_a_timing_run_meets_every_kind_of_step_of_the_method_often(name: str) ->
     assert len([phase for phase in timed if phase.num_steps is not None and phase.num_steps > LEAST_STEPS]) == 0
 
 
+@pytest.mark.parametrize("first", [1, 2, 3, 4, 5, 50])
+@pytest.mark.parametrize("second", [1, 2, 3, 6, 7, 50])
+@pytest.mark.parametrize("period", [1, 2, 16])
+def test_rounds_with_moments_of_adam_are_timed_too(first: int, second: int, period: int) -> None:
+    load = ALGORITHMS.load("des-loc")
+    asked = load(load.Config(period=period, first_moment=first, second_moment=second))
+    timed = load(asked.for_timing()).phases(SHAPES)
+    found = kinds(timed, timing_steps(timed))
+    assert set(kinds(asked.phases(SHAPES), period * first * second)) == set(found)
+    assert len(found) <= 66
+    assert all(found.count(kind) >= LEAST_PERIODS for kind in found)
+
+
+def test_a_round_says_what_it_has_along() -> None:
+    load = ALGORITHMS.load("des-loc")
+    found = kinds(load(load.Config(period=2)).phases(SHAPES), 12)
+    plain, first = "rounds exchange", "rounds exchange with first moments"
+    assert found[1::2] == [plain, plain, first, plain, plain, f"{first} with second moments"]
+
+
 def test_options_that_make_the_result_depend_on_the_link() -> None:
     load = ALGORITHMS.load
     assert "link" in load("async")().depends_on_link()

@@ -16,6 +16,7 @@ from bwbench.methods.algorithms.small_replica import SHAPES, attached, vector
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.collectives.ring import Ring
+from bwbench.methods.devices import Device, Mark
 from bwbench.methods.traffic import Traffic
 from tests.simulated import Simulation
 
@@ -50,6 +51,33 @@ def test_without_training_all_meet_at_the_mean(num_ranks):
     expected = Simulation(1).x[0] + (num_ranks - 1) / 2
     for weights in run_ranks(num_ranks, work):
         assert (weights - expected).abs().max() < 1e-5
+
+
+class Marking(Device):
+    """Remembers the marks that were set."""
+
+    def __init__(self):
+        self.marks = []
+
+    def mark(self):
+        self.marks.append(Mark())
+        return self.marks[-1]
+
+
+def test_averaging_begins_behind_weights_that_were_loaded_meanwhile():
+    def work(group, rank):
+        node = attached(group, rank, algorithm(HOUR_MS))
+        node.drain()
+        background = node.running._background
+        background._device = Marking()
+        node.running.load_state_dict(node.running.state_dict())
+        node.running.resume()
+        loaded = background._touched
+        node.drain()
+        node.running.close()
+        return loaded is background._device.marks[0]
+
+    assert all(run_ranks(2, work))
 
 
 class Gate(Ring):

@@ -145,6 +145,27 @@ def test_all_ranks_choose_alike_and_say_why():
                 assert chosen.compute_s < 0.1 and "of computing" in chosen.why and step > WINDOW
 
 
+def test_nothing_is_chosen_before_the_latency_is_known():
+    """As in scripts, where nobody rehearses: the first window's telling measures it."""
+
+    def work(group, rank):
+        node = attached(group, rank, adaptive(), "all-gather")
+        chosen = []
+        for step in range(1, 4 * WINDOW):
+            node.running.begin_step()
+            torch.autograd.backward(loss_of(node.model, rank, step))
+            node.running.gradients_ready()
+            if (found := node.running.finish().chosen) is not None:
+                chosen.append((step, found.latency_s))
+            node.running.update()
+        node.drain()
+        node.running.close()
+        return chosen
+
+    for chosen in run_ranks(2, work):
+        assert chosen[0][0] > 2 * WINDOW and all(latency_s > 0.0 for _, latency_s in chosen)
+
+
 def test_bytes_are_those_that_traffic_says():
     algorithm = DecoSgd(DecoSgdConfig(ratio=1.0, window=WINDOW, most_staleness=3))  # only the staleness is chosen
 
@@ -208,6 +229,7 @@ BASE = "name: deco\nnodes: 4\nlink: {bandwidth: 10 Mbit/s}\nmodel: mlp\ndataset:
         ("deco-sgd\ncompression: powersgd\n", "chooses the entries itself", 7),
         ("deco-sgd\ncollective: ring\n", "go to all others unmerged", 7),
         ("deco-sgd\ncompression: {int4: {error_feedback: update}}\n", "error_feedback", 7),
+        ("deco-sgd\ncompression: {int4: {error_feedback: false}}\n", "keeps the residual of all that is lost", 7),
         ("deco-sgd\ncompute: {step_time: 50 ms}\ndilation: 0.5\n", "would not overlap", 8),
     ],
 )

@@ -115,6 +115,17 @@ def test_only_adam_has_both_moments():
     run_ranks(2, work)
 
 
+def test_a_third_moment_is_refused():
+    def with_amsgrad(model):
+        return torch.optim.AdamW(model.parameters(), amsgrad=True)
+
+    def work(group, rank):
+        with pytest.raises(ConfigError, match="amsgrad=True divides by a third moment"):
+            attached(group, rank, DesLoc(), "ring", ["none"], with_amsgrad)
+
+    run_ranks(2, work)
+
+
 def test_there_is_no_overlap_to_choose():
     with pytest.raises(ValueError, match="overlap"):
         DesLocConfig(overlap=2)

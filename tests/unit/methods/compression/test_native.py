@@ -25,6 +25,8 @@ from bwbench.methods.compression.error_feedback import ResidualConfig
 from bwbench.methods.compression.sparse import decode_indices, encode_indices
 from bwbench.methods.native import LIBRARY, Native, find, left_out, native
 
+pytestmark = pytest.mark.avx2  # elsewhere nothing is compiled
+
 ROOT = Path(__file__).parents[4]
 NUM_TENSORS = 1000
 NUM_OF_VARIANTS = 250  # tensors with options of a codec that are no default
@@ -76,6 +78,17 @@ def compiled(library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Native]
 
 def test_it_goes_with_this_torch(compiled: Native) -> None:
     assert compiled.fuses and compiled.sums_alike
+
+
+def test_it_is_tried_in_fp32_whatever_type_a_script_has_made_the_usual_one(library: Path) -> None:
+    found, usual = find(library).library, torch.get_default_dtype()
+    assert found is not None
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        tried = Native(found)
+    finally:
+        torch.set_default_dtype(usual)
+    assert tried.fuses and tried.sums_alike
 
 
 def tensor(seed: int) -> torch.Tensor:

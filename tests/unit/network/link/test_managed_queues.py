@@ -38,6 +38,8 @@ def refusal(**asked: Any) -> tuple[tuple[int | str, ...], str]:
         ({"discipline": "pie", "ecn": "perhaps"}, ("queue", "ecn"), ["perhaps", "true or false"]),
         ({"discipline": "red", "low": 0.5}, ("queue",), ["low", "high"]),
         ({"discipline": "drop-tail", "target": "5 ms"}, ("queue", "target"), ["drop-tail", "size"]),
+        ({"discipline": "pie", "update": "0.5 ms"}, ("queue", "update"), ["0.5 ms", "1 ms or more"]),
+        ({"discipline": "fq_codel", "quantum": "63 B"}, ("queue", "quantum"), ["63 B", "64 B or more"]),
         ({"discipline": "fq_codel", "flows": 0}, ("queue", "flows"), ["0", "1 or more"]),
     ],
 )

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bwbench.base.errors import ConfigError
+from bwbench.network.backend_choice import super_packet_bytes
 from bwbench.network.link import Link
-from bwbench.network.network import changed_link
-from bwbench.network.relay.schedule import RelayModel
+from bwbench.network.link.discipline import Red
+from bwbench.network.namespaces.addresses import data_port
+from bwbench.network.network import Network, changed_link
+from bwbench.network.relay.cross_traffic import AbstractSource, sources_of
+from bwbench.network.relay.disciplines import AbstractQueue, Packet, Room
+from bwbench.network.relay.early_drops import RedQueue, numbers
+from bwbench.network.relay.relay_backend import RelayBackend
+from bwbench.network.relay.schedule import NEVER, RelayModel
 from tests.unit.network.relay.virtual_relay import LATENCY_S, Submission, model, run, stream
 
 ASKED = {"bandwidth": "8 Mbit/s", "latency": "2.5 ms", "queue": "64 kB"}
@@ -71,3 +79,119 @@ def test_what_can_be_changed_goes_on_top_of_what_was_asked() -> None:
 def test_mistakes_are_told(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         changed_link(Link.model_validate(ASKED), keys)
+
+
+@pytest.mark.parametrize(
+    "traced, key, words",
+    [
+        (("up", "down"), "bandwidth", "rate up and down; begin without"),
+        (("up", "down"), "up", "begin without"),
+        (("up",), "bandwidth", "change 'down' alone"),
+        (("up",), "up", "a trace drives the rate up"),
+    ],
+)
+def test_a_rate_that_a_trace_drives_is_refused(traced: tuple[str, ...], key: str, words: str) -> None:
+    trace = {name: {"file": "/lte.csv", "mean": "3 Mbit/s"} for name in traced}
+    asked = {**ASKED, "trace": trace}
+    if traced == ("up", "down"):
+        del asked["bandwidth"]
+    link = Link.model_validate(asked)
+    with pytest.raises(ConfigError, match=words):
+        changed_link(link, {key: "2 Mbit/s"})
+    assert changed_link(link, {"loss": 0.1}).trace == link.trace
+    if traced == ("up",):
+        assert changed_link(link, {"down": "2 Mbit/s"}).node(0).down_bps == 2e6
+
+
+def test_loss_and_jitter_change_by_their_value_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = {"loss_burst": 4, "jitter_kind": "independent", "jitter_distribution": "pareto", "reorder": True}
+    asked = Link.model_validate({**ASKED, "loss": 0.01, "jitter": "1 ms", **beside})
+    monkeypatch.setattr("bwbench.network.network.AgentClient", _Obedient)
+    network = Network(asked, 2)
+    assert network.change(loss=0, jitter="0 ms") == Link.model_validate(ASKED)
+    expected = {**ASKED, "loss": 0.02, "jitter": "2 ms", **beside}
+    assert network.change(loss=0.02, jitter="2 ms") == Link.model_validate(expected)
+    network.change(up="1 Mbit/s")
+    assert network.change(bandwidth="3 Mbit/s") == Link.model_validate({**expected, "bandwidth": "3 Mbit/s"})
+    with pytest.raises(ConfigError, match="nothing is to be changed"):
+        network.change()
+
+
+def test_the_jitter_of_a_node_that_differs_stays_of_its_kind() -> None:
+    own = {"jitter_kind": "independent", "overrides": {1: {"jitter": "1 ms"}}}
+    asked = Link.model_validate({**ASKED, "jitter": "3 ms", **own})
+    assert changed_link(asked, {"jitter": "0 ms"}) == Link.model_validate({**ASKED, **own})
+
+
+class _Obedient:
+    """An agent that takes whatever it is asked."""
+
+    def request(self, request: Any, *_: Any) -> Any:
+        return SimpleNamespace(applied={}, backend="relay", backend_reason="")
+
+
+def test_super_packets_stay_as_large_as_nodes_were_told() -> None:
+    backend = RelayBackend.__new__(RelayBackend)
+    backend.ports = (data_port(0), data_port(1))
+    backend._super_packet_bytes = super_packet_bytes(Link.model_validate({"bandwidth": "400 Mbit/s"}), 2)
+    for keys in ({"bandwidth": "400 Mbit/s", "latency": "9 ms"}, {"bandwidth": "1 Gbit/s"}):
+        backend._check_packets(Link.model_validate(keys))
+    for keys, words in (
+        ({"bandwidth": "300 Mbit/s"}, "25 kB, .* at most 18.75 kB"),
+        ({"bandwidth": "10 Mbit/s"}, "one by one"),
+        ({"bandwidth": "400 Mbit/s", "loss": 0.01}, "one by one; make it anew"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            backend.change(Link.model_validate(keys))
+    backend._super_packet_bytes = None  # it began packet by packet
+    backend._check_packets(Link.model_validate({"bandwidth": "1 Gbit/s"}))
+
+
+def test_delays_go_on_from_where_they_are_where_only_a_rate_or_a_loss_changes() -> None:
+    frames = [Submission(number * 0.01, 0, 1, 100) for number in range(600)]
+    asked = {"jitter": "2 ms", "latency": "20 ms", "bandwidth": "100 Mbit/s"}
+    steady = run(model(**asked), frames)
+    changed_rate = run(model(**asked), frames, changes=[(2.0, model(**asked, queue="32 kB"))])
+    assert changed_rate.ends_s == steady.ends_s
+    changed_jitter = run(model(**asked), frames, changes=[(2.0, model(**{**asked, "jitter": "4 ms"}))])
+    assert changed_jitter.ends_s != steady.ends_s
+
+
+def test_a_share_of_the_rate_follows_the_rate() -> None:
+    (source,) = sources_of(
+        Link.model_validate({**ASKED, "cross_traffic": {"kind": "share", "share": 0.3}}).cross_traffic,
+        0, "down", 8e6, 1000, 1,
+    )  # fmt: skip
+    source.start(0.0)
+    before, after = _packets(source, 100.0), 0
+    source.become(100.0, 2e6)
+    after = _packets(source, 200.0)
+    assert before == pytest.approx(0.3 * 8e6 / 8000 * 100, rel=0.05)
+    assert after == pytest.approx(0.3 * 2e6 / 8000 * 100, rel=0.1)
+    source.stop()
+    source.become(200.0, 8e6)
+    assert source.next_s == NEVER
+
+
+def _packets(source: AbstractSource, until_s: float) -> int:
+    packets = 0
+    while source.next_s < until_s:
+        packets += source.step()
+    return packets
+
+
+def test_red_counts_a_pause_at_the_rate_of_now() -> None:
+    def average_bytes(rate_bps: float) -> float:
+        queue: AbstractQueue[int] = RedQueue(Red(), Room(120_000), lambda _: None, bool, numbers("1"), 8e6)
+        for number in range(2000):
+            queue.put(0.0, Packet(number, 1000))
+            if queue.num_packets > 20:
+                queue.take(0.0)
+        while queue.take(0.0):
+            pass
+        queue.become(Room(120_000), rate_bps)
+        queue.put(1.0, Packet(0, 1000))
+        assert isinstance(queue, RedQueue)
+        return queue.average_bytes
+
+    assert average_bytes(2e6) > 2 * average_bytes(8e6) > 0

@@ -163,6 +163,8 @@ def test_the_same_seed_sends_the_same_and_slow_motion_the_same_more_slowly() -> 
         ({"kind": "share"}, ["share: 30 %"]),
         ({"kind": "video", "page": "1 MB"}, ["page", "rate, segment"]),
         ({"kind": "upload", "connections": 0}, ["0", "1 or more"]),
+        ({"kind": "upload", "rtt": "0 s"}, ["0 s", "1 ms or more"]),
+        ({"kind": "video", "segment": "10 us"}, ["10 us", "1 ms or more"]),
         ({"kind": "upload", "speed": 3}, ["speed", "Known"]),
     ],
 )

@@ -275,6 +275,21 @@ def test_threads_count_as_processors(folder: Path) -> None:
     assert account.tally.now == {"done": 12} and virtual.most == 2
 
 
+def test_one_at_a_time_trains_on_a_gpu_beside_others_on_processors(folder: Path) -> None:
+    def on(device: str, item: PlannedCell) -> PlannedCell:
+        compute = item.cell.config.compute.model_copy(update={"virtual": True, "device": device})
+        return replace(item, cell=replace(item.cell, config=item.cell.config.model_copy(update={"compute": compute})))
+
+    here, (one, other, *_) = ThisMachine(Runs(), VirtualRuns(), num_processors=3), planned(folder)
+    assert here.takes(on("cuda", one), []) and here.takes(on("cuda", one), [on("cpu", other)])
+    assert here.takes(on("cpu", one), [on("cuda", other)])
+    assert not here.takes(on("cuda", one), [on("cuda", other)])
+    items = [on("cuda", item) for item in planned(folder)]
+    virtual, account = VirtualRuns(), Account(items, Watching(), SILENT)
+    Scheduler(ThisMachine(Runs(), virtual, num_processors=3), account, {}).work_through(items)
+    assert account.tally.now == {"done": 12} and virtual.most == 1
+
+
 def test_what_interrupts_a_sweep_interrupts_all_that_run_at_once(folder: Path) -> None:
     class Interrupting(Watching):
         def cell_phase(self, cell: Cell, phase: str) -> None:

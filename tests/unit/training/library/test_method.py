@@ -91,6 +91,7 @@ def test_qadam_goes_with_every_plain_adam(kind: type[torch.optim.Adam]) -> None:
         ("qadam", torch.optim.RMSprop(PARAMETERS), "belongs to adam or adamw; .*got 'RMSprop'"),
         ("qadam", OddAdam(PARAMETERS), "belongs to adam or adamw; .*got 'OddAdam'"),
         ("qadam", torch.optim.Adam(PARAMETERS, amsgrad=True), "Adam with amsgrad=True cannot go on"),
+        ("des-loc", torch.optim.Adam(PARAMETERS, amsgrad=True), "Adam with amsgrad=True divides by a third moment"),
     ],
 )
 def test_the_optimizer_that_is_there_decides_with_its_options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from bwbench.base.errors import ConfigError
-from bwbench.training.loop.compute_device import data_backend, device_for, device_name
+from bwbench.training.loop.compute_device import backend_for, data_backend, device_for, device_name
 
 
 def config(device: str, collective: str = "torch") -> Any:
@@ -45,26 +46,38 @@ def test_a_worker_without_a_gpu_says_so(gpus: Callable[[int], list[torch.device]
 
 
 @pytest.mark.parametrize(
-    ("num_gpus", "device", "collective", "local", "backend"),
+    ("gpus", "backend"),
     [
-        (4, "cuda", "torch", {}, "cpu:gloo,cuda:nccl"),
-        (1, "cuda", "torch", {}, "gloo"),  # NCCL refuses ranks that share one
-        (1, "cuda", "torch", {"LOCAL_WORLD_SIZE": "1"}, "cpu:gloo,cuda:nccl"),  # a host each
-        (4, "cuda", "ring", {}, "gloo"),
-        (4, "cpu", "torch", {}, "gloo"),
-        (0, "cuda", "torch", {}, "gloo"),
+        ([("a", "1"), ("a", "2")], "cpu:gloo,cuda:nccl"),
+        ([("a", "1"), ("b", "1")], "cpu:gloo,cuda:nccl"),  # a host each
+        ([("a", "1"), ("a", "1")], "gloo"),  # NCCL refuses ranks that share one
+        ([("a", "1"), ("a", "2"), ("b", "1"), ("b", "1")], "gloo"),  # on one host alone they share it
+        ([("a", "1"), None], "gloo"),
     ],
 )
-def test_nccl_where_every_rank_has_a_gpu(
-    gpus: Callable[[int], list[torch.device]],
-    num_gpus: int,
-    device: str,
-    collective: str,
-    local: dict[str, str],
-    backend: str,
+def test_nccl_where_every_rank_has_a_gpu(gpus: list[tuple[str, str] | None], backend: str) -> None:
+    assert backend_for(gpus) == backend
+
+
+def test_ranks_tell_one_another_which_gpu_they_have(
+    gpus: Callable[[int], list[torch.device]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpus(num_gpus)
-    assert data_backend(config(device, collective), 4, local) == backend
+    told: list[Any] = []
+
+    def all_gather_object(found: list[Any], own: Any) -> None:
+        told.append(own)
+        found[:] = [own, ("another host", "uuid 0")]
+
+    gpus(4)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid=f"uuid {index}"))
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", all_gather_object)
+    assert data_backend(config("cuda")) == "cpu:gloo,cuda:nccl"
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    assert data_backend(config("cuda")) == "gloo", "told all the same: others wait for it"
+    assert told == [(socket.gethostname(), "uuid 3"), None]
+    assert data_backend(config("cuda", "ring")) == data_backend(config("cpu")) == "gloo" and len(told) == 2
 
 
 def test_the_processor_has_no_name_of_its_own_in_events() -> None:
