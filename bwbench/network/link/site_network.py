@@ -178,10 +178,15 @@ def sizes_of(sites: Sequence[Site], num_nodes: int) -> list[int]:
             text = f"the sites have {sum(given)} nodes ({counts}), and there are {num_nodes}"
             raise ValueError(f"{text}; make them equal, or leave 'nodes' of the sites out")
         return given
-    least, more = divmod(num_nodes, len(sites))
-    if not least:
+    if num_nodes < len(sites):
         without = ", ".join(site.name for site in sites[num_nodes:])
         raise ValueError(
             f"{num_nodes} nodes in {len(sites)} sites leave {without} without any; take {len(sites)} or more"
         )
-    return [least + 1] * more + [least] * (len(sites) - more)
+    return dealt_out(num_nodes, len(sites))
+
+
+def dealt_out(num_nodes: int, num_sites: int) -> list[int]:
+    """How many nodes each site has where nobody says: equally many, the first ones one more."""
+    least, more = divmod(num_nodes, num_sites)
+    return [least + 1] * more + [least] * (num_sites - more)

@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
 from bwbench.base.errors import ConfigError
@@ -139,7 +139,8 @@ class Paths(BaseModel):
 
     Attributes:
         file: a matrix of them (``path_matrix.py``); None once it has been read.
-        between: ``{oregon: {tokyo: 523 Mbit/s 48 ms}}``: from the first to the second.
+        between: ``{oregon: {tokyo: 523 Mbit/s 48 ms}}``: from the first to the second. Both directions stand in it,
+            whichever were given: one link is written down in one way.
     """
 
     model_config = ConfigDict(
@@ -172,9 +173,18 @@ class Paths(BaseModel):
             raise ValidationError.from_exception_data("paths", wrong)
         return {"between": made}
 
+    @field_validator("between")
+    @classmethod
+    def _both_ways(cls, given: dict[str, dict[str, SitePath]]) -> dict[str, dict[str, SitePath]]:
+        made = {src: dict(row) for src, row in given.items()}
+        for src, row in given.items():
+            for dst, path in row.items():
+                made.setdefault(dst, {}).setdefault(src, path)
+        return made
+
     def path(self, src: str, dst: str) -> SitePath | None:
-        """From ``src`` to ``dst``, where only the other direction is given that one; None where neither is."""
-        return self.between.get(src, {}).get(dst) or self.between.get(dst, {}).get(src)
+        """From ``src`` to ``dst``; None where there is none."""
+        return self.between.get(src, {}).get(dst)
 
     def dilated(self, factor: float) -> Paths:
         """The same in the machine's time."""
@@ -272,9 +282,11 @@ def wrong_sites(
 
 
 def _wrong_paths(names: Sequence[str], paths: Paths) -> Iterator[InitErrorDetails]:
-    for src, row in paths.between.items():
+    known = set(names)
+    for src, row in paths.between.items():  # those that were given come first
         for name in (src, *row):
-            if name not in names:
+            if name not in known:
+                known.add(name)  # said once, though both directions have it
                 text = f"there is no site {name!r}.{nearest(name, names)} Sites: {', '.join(names)}"
                 yield problem(text, ("paths", src))
         if src in row:

@@ -278,3 +278,19 @@ def test_a_matrix_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "wan.csv").write_bytes(b",bern,oslo\nbern,\xff,\n")
     with pytest.raises(ConfigError, match="wan.csv:2: byte 0xff is not UTF-8"):
         freeze_link(link, tmp_path)
+
+
+def test_paths_are_written_down_in_both_directions(tmp_path: Path) -> None:
+    path, sites = "100 Mbit/s 10 ms", ["bern", "oslo"]
+    given = [{"bern": {"oslo": path}}, {"oslo": {"bern": path}}, {"oslo": {"bern": path}, "bern": {"oslo": path}}]
+    links = [Link.model_validate({"bandwidth": "1 Gbit/s", "sites": sites, "paths": paths}) for paths in given]
+    (tmp_path / "wan.csv").write_text(f",bern,oslo\nbern,,{path}\noslo,,\n")
+    asked = {"bandwidth": "1 Gbit/s", "sites": sites, "paths": "wan.csv"}
+    links.append(freeze_link(Link.model_validate(asked), tmp_path))
+    assert all(link == links[0] for link in links)
+    assert links[0].paths is not None and {*links[0].paths.between} == {"bern", "oslo"}
+
+
+def test_an_unknown_site_is_said_once_where_it_is_written() -> None:
+    found = refusals(sites=["a", "b"], paths={"a": {"b": "1 Mbit/s 5 ms"}, "b": {"c": "1 Mbit/s 5 ms"}})
+    assert [(place, text.split(".")[0]) for place, text in found] == [(("paths", "b"), "there is no site 'c'")]
