@@ -157,6 +157,12 @@ def test_sites_that_do_not_go(tmp_path: Path, link: str, text: str) -> None:
     assert text in problem
 
 
+def test_auto_dilation_leaves_sites_that_do_not_go_to_those_who_say_so(tmp_path: Path) -> None:
+    more = "dilation: auto\ncompute: {step_time: 100 ms}\n"
+    (problem,) = problems_of(write(tmp_path / "a", "{bandwidth: 1 Gbit/s, regions: {ohio: 1, seoul: 1}}", more))
+    assert "the sites have 2 nodes (ohio 1, seoul 1), and there are 4" in problem
+
+
 def test_sites_are_for_emulated_nodes(tmp_path: Path) -> None:
     more = "launcher: ssh\nhosts: [a@10.0.0.1, b@10.0.0.2, c@10.0.0.3, d@10.0.0.4]\n"
     problems = problems_of(write(tmp_path / "a", "{bandwidth: 1 Gbit/s, regions: [ohio, seoul]}", more))
