@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +280,24 @@ def test_a_matrix_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "wan.csv").write_bytes(b",bern,oslo\nbern,\xff,\n")
     with pytest.raises(ConfigError, match="wan.csv:2: byte 0xff is not UTF-8"):
         freeze_link(link, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: os.mkfifo(path), "matrix of paths wan.csv: is no regular file; name a file with names and rows"),
+        (lambda path: path.mkdir(), "matrix of paths wan.csv: is a folder; name a file with names and rows"),
+        (lambda path: path.write_bytes(b",a\n" * (1 << 19)), "wan.csv: larger than 1 MiB: no matrix of paths is that"),
+        (lambda path: path.write_bytes(b",a\0,b\n"), "wan.csv: is no text file: it contains NUL bytes"),
+        (lambda path: path.write_text("# nothing\n"), "wan.csv: has remarks alone; a matrix of paths has names and"),
+    ],
+)
+def test_files_that_cannot_be_matrices(make: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+    make(tmp_path / "wan.csv")
+    link = Link.model_validate({"bandwidth": "1 Gbit/s", "sites": ["bern", "oslo"], "paths": "wan.csv"})
+    with pytest.raises(ConfigError) as error:
+        freeze_link(link, tmp_path)
+    assert message in str(error.value)
 
 
 def test_paths_are_written_down_in_both_directions(tmp_path: Path) -> None:
