@@ -109,6 +109,15 @@ class SiteNetwork:
             return []
         return [line for line in (self.up[src], self.paths[src][dst], self.down[dst]) if line is not None]
 
+    def rate_bps(self, node: NodeLink, src: int, dst: int) -> float:
+        """What one node sends from one site to another at most, by the narrowest line and the links of nodes alike."""
+        lines = [line.rate_bps for line in self.route(src, dst)]
+        return min(*lines, node.up_bps, node.down_bps)
+
+    def rtt_s(self, lan_latency_s: float, src: int, dst: int) -> float:
+        """Round trip between nodes of two sites, there and back, where one way within a site takes so long."""
+        return 2 * lan_latency_s + self.latency_s[src][dst] + self.latency_s[dst][src]
+
     def path(self, lan: Path, src: int, dst: int) -> Path:
         """Between two nodes of these sites, where ``lan`` is what would be between them within one."""
         extra_s = self.latency_s[src][dst]

@@ -314,3 +314,25 @@ def test_paths_are_written_down_in_both_directions(tmp_path: Path) -> None:
 def test_an_unknown_site_is_said_once_where_it_is_written() -> None:
     found = refusals(sites=["a", "b"], paths={"a": {"b": "1 Mbit/s 5 ms"}, "b": {"c": "1 Mbit/s 5 ms"}})
     assert [(place, text.split(".")[0]) for place, text in found] == [(("paths", "b"), "there is no site 'c'")]
+
+
+def test_words_of_a_link_span_its_sites() -> None:
+    offices, regions = Link.model_validate(OFFICES), Link.model_validate(REGIONS)
+    inside = "1 Gbit/s, 100 us one way (RTT 200 us), switched"
+    assert offices.describe() == f"{inside}, 2 sites (bern, oslo): 50 to 100 Mbit/s, RTT 20.2 ms between them"
+    words = "3 sites (oregon, virginia, tokyo): 523 to 790 Mbit/s, RTT 67 to 143 ms between them"
+    assert regions.describe(short=True) == f"1 Gbit/s, RTT 0 us, switched, {words}"
+    assert offices.in_brief == "1 Gbit/s, 100 us one way, 2 sites"
+    assert "12.5 to 25 Mbit/s, RTT 80.8 ms between them" in offices.dilated(4).describe()
+    slow = Link.model_validate({**REGIONS, "bandwidth": "600 Mbit/s"})  # of the nodes themselves
+    assert "523 to 600 Mbit/s" in slow.describe()
+    plain = Link.model_validate({"bandwidth": "1 Gbit/s", "latency": "0.1 ms"})
+    assert (plain.describe(), plain.in_brief) == (inside, "1 Gbit/s, 100 us one way")
+
+
+def test_the_farthest_round_trip_is_that_between_sites() -> None:
+    assert Link.model_validate(OFFICES).farthest_rtt_s == pytest.approx(0.0202)
+    assert Link.model_validate(REGIONS).farthest_rtt_s == pytest.approx(0.143)
+    assert Link.model_validate({"bandwidth": "1 Gbit/s", "latency": "1 ms"}).farthest_rtt_s == 0.002
+    unread = Link.model_validate({"bandwidth": "1 Gbit/s", "latency": "1 ms", "sites": ["a", "b"], "paths": "wan.csv"})
+    assert (unread.farthest_rtt_s, unread.describe().rpartition("switched, ")[2]) == (0.002, "2 sites (a, b)")
