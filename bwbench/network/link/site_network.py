@@ -141,12 +141,16 @@ class SiteNetwork:
         sites: list[Json] = []
         for name, members, up, down in zip(self.names, self.members, self.up, self.down, strict=True):
             lines = {**_applied(up, "up_bps", "queue_bytes"), **_applied(down, "down_bps", "down_queue_bytes")}
-            sites.append({"name": name, "nodes": [*members], **lines})
+            packets = next((line.queue_packets for line in (up, down) if line is not None), None)  # alike in both
+            sites.append({"name": name, "nodes": [*members], **lines, "queue_packets": packets})
         paths: list[Json] = []
         for src, dst in self.pairs:
-            line = _applied(self.paths[src][dst], "bandwidth_bps", "queue_bytes")
-            latency_s = self.latency_s[src][dst]
-            paths.append({"src": self.names[src], "dst": self.names[dst], "latency_s": latency_s, **line})
+            line, latency_s = self.paths[src][dst], self.latency_s[src][dst]
+            own = {
+                **_applied(line, "bandwidth_bps", "queue_bytes"),
+                "queue_packets": None if line is None else line.queue_packets,
+            }
+            paths.append({"src": self.names[src], "dst": self.names[dst], "latency_s": latency_s, **own})
         return {"sites": sites, "paths": paths}
 
     def dilated(self, factor: float) -> SiteNetwork:
@@ -173,9 +177,7 @@ class SiteNetwork:
 
 
 def _applied(line: SharedLine | None, rate: str, queue: str) -> JsonObject:
-    if line is None:
-        return {rate: None, queue: None, "queue_packets": None}
-    return {rate: line.rate_bps, queue: line.queue_bytes, "queue_packets": line.queue_packets}
+    return {rate: None, queue: None} if line is None else {rate: line.rate_bps, queue: line.queue_bytes}
 
 
 def sizes_of(sites: Sequence[Site], num_nodes: int) -> list[int]:

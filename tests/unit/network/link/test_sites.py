@@ -79,6 +79,18 @@ def test_lines_have_their_rates_and_queues() -> None:
     assert found.route(0, 0) == []
 
 
+@pytest.mark.parametrize("rates", [{"up": "10 Mbit/s"}, {"down": "10 Mbit/s"}, {"bandwidth": "10 Mbit/s"}, {}])
+def test_queues_in_packets_are_recorded(rates: dict[str, str]) -> None:
+    sites = {"a": {**rates, "queue": "30 packets"}, "b": {}}
+    found = network({"bandwidth": "1 Gbit/s", "sites": sites, "paths": {"a": {"b": "10 Mbit/s 5 ms"}}}, 2)
+    here, there = found.applied()["sites"]  # type: ignore[misc]
+    assert here["queue_packets"] == (30 if rates else None) and there["queue_packets"] is None
+    counted = network({**OFFICES, "queue": "20 packets"}, 2).applied()
+    assert [site["queue_packets"] for site in counted["sites"]] == [20, None]  # type: ignore[union-attr]
+    counted = network({**REGIONS, "queue": "20 packets"}, 3).applied()
+    assert {path["queue_packets"] for path in counted["paths"]} == {20}  # type: ignore[union-attr]
+
+
 def test_half_of_its_latency_belongs_to_each_site() -> None:
     assert network(OFFICES, 4).latency_s == ((0.0, 0.010), (0.010, 0.0))
 
