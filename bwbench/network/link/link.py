@@ -304,7 +304,8 @@ class Link(BaseModel):
         if not self.sites or num_nodes < 2:
             return None
         queue = self.queue or DEFAULT_QUEUE
-        return SiteNetwork.of(self.sites, self.paths, num_nodes, queue, self.full_frame.num_bytes)
+        frame_bytes = self.full_frame.num_bytes
+        return SiteNetwork.of(self.sites, self.paths, num_nodes, queue, frame_bytes, self.latency_s)
 
     @property
     def smallest_site_network(self) -> SiteNetwork | None:

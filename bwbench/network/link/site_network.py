@@ -46,17 +46,27 @@ class SiteNetwork:
 
     @classmethod
     def of(
-        cls, sites: Sequence[Site], paths: Paths | None, num_nodes: int, queue: Queue, frame_bytes: int
+        cls,
+        sites: Sequence[Site],
+        paths: Paths | None,
+        num_nodes: int,
+        queue: Queue,
+        frame_bytes: int,
+        lan_latency_s: float,
     ) -> SiteNetwork:
-        """Raises ValueError where the sites do not go with so many nodes, or nobody has read the file of paths yet."""
+        """Raises ValueError where the sites do not go with so many nodes, or nobody has read the file of paths yet.
+
+        A queue in bandwidth-delay products goes by the round trip between nodes of two sites; before the line of a site
+        by that to the farthest other one.
+        """
         if paths is not None and paths.file is not None:
             raise ValueError("the link's paths have not been read yet: freeze_link does that")
 
-        def line(rate_bps: float | None, latency_s: float, own: Queue | None = None) -> SharedLine | None:
+        def line(rate_bps: float | None, rtt_s: float, own: Queue | None = None) -> SharedLine | None:
             room = own or queue
             if rate_bps is None:
                 return None
-            return SharedLine(rate_bps, room.num_bytes(rate_bps, 2 * latency_s, frame_bytes), room.packets)
+            return SharedLine(rate_bps, room.num_bytes(rate_bps, rtt_s, frame_bytes), room.packets)
 
         def latency_s(src: Site, dst: Site) -> float:
             if src is dst:
@@ -64,18 +74,20 @@ class SiteNetwork:
             path = paths and paths.path(src.name, dst.name)
             return float(path.latency_s if path else (src.latency_s + dst.latency_s) / 2)
 
+        def rtt_s(src: Site, dst: Site) -> float:
+            return 2 * lan_latency_s + latency_s(src, dst) + latency_s(dst, src)
+
         def path_line(src: Site, dst: Site) -> SharedLine | None:
             path = paths and src is not dst and paths.path(src.name, dst.name)
-            return line(path.bandwidth_bps, path.latency_s) if path else None
+            return line(path.bandwidth_bps, rtt_s(src, dst)) if path else None
 
-        farthest_s = [max(latency_s(site, other) for other in sites) for site in sites]
+        farthest_s = [max(rtt_s(site, other) for other in sites) for site in sites]
+        outside = list(zip(sites, farthest_s, strict=True))
         return cls(
             names=tuple(site.name for site in sites),
             sizes=tuple(sizes_of(sites, num_nodes)),
-            up=tuple(line(site.rates_bps[0], far_s, site.queue) for site, far_s in zip(sites, farthest_s, strict=True)),
-            down=tuple(
-                line(site.rates_bps[1], far_s, site.queue) for site, far_s in zip(sites, farthest_s, strict=True)
-            ),
+            up=tuple(line(site.rates_bps[0], far_s, site.queue) for site, far_s in outside),
+            down=tuple(line(site.rates_bps[1], far_s, site.queue) for site, far_s in outside),
             paths=tuple(tuple(path_line(src, dst) for dst in sites) for src in sites),
             latency_s=tuple(tuple(latency_s(src, dst) for dst in sites) for src in sites),
         )

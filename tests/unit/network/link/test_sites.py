@@ -79,6 +79,18 @@ def test_lines_have_their_rates_and_queues() -> None:
     assert found.route(0, 0) == []
 
 
+def test_a_queue_in_bandwidth_delay_products_goes_by_the_whole_round_trip() -> None:
+    lan = {"bandwidth": "1 Gbit/s", "latency": "5 ms", "queue": "1 bdp"}
+    site, far = {"bandwidth": "100 Mbit/s", "latency": "10 ms"}, {"bandwidth": "100 Mbit/s", "latency": "50 ms"}
+    found = network({**lan, "sites": {"a": site, "b": site, "c": far}}, 3)
+    # 10 ms there, 30 ms to c, and 5 ms of the LANs, both ways.
+    assert [line and line.queue_bytes for line in (*found.up, *found.down)] == pytest.approx([875_000] * 6)
+    paths = {"a": {"b": "100 Mbit/s 20 ms"}, "b": {"a": "100 Mbit/s 40 ms"}}
+    found = network({**lan, "sites": {"a": {"bandwidth": "100 Mbit/s"}, "b": {}}, "paths": paths}, 2)
+    lines = (found.up[0], found.down[0], found.paths[0][1], found.paths[1][0])
+    assert [line and line.queue_bytes for line in lines] == pytest.approx([875_000] * 4)  # 20 + 40 + 2 * 5 ms, in either direction
+
+
 @pytest.mark.parametrize("rates", [{"up": "10 Mbit/s"}, {"down": "10 Mbit/s"}, {"bandwidth": "10 Mbit/s"}, {}])
 def test_queues_in_packets_are_recorded(rates: dict[str, str]) -> None:
     sites = {"a": {**rates, "queue": "30 packets"}, "b": {}}
