@@ -129,7 +129,7 @@ def test_hierarchical_follows_the_sites(tmp_path: Path) -> None:
     found = [point.config.collective.to_json().get("sites") for point in points]
     assert found == [[1, 3], [], None]
     names = [arm_name(point.config) for point in points]
-    assert names == ["hierarchical", "hierarchical(sites=[])", "ring"]
+    assert names == ["hierarchical", "hierarchical(workers_per_host=2)", "ring"]
 
 
 @pytest.mark.parametrize(
