@@ -28,6 +28,7 @@ from bwbench.network.link.path_matrix import PATHS, read_matrix
 
 PUBLISHED_REGIONS = Path(__file__).with_name("regions.csv")
 _EXAMPLE = "'100 Mbit/s 20 ms'"
+_KEYS_OF_PATHS = ("file", "between")
 _SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
 
 
@@ -53,6 +54,13 @@ class Site(BaseModel):
     down_bps: LinkRate | None = Field(None, alias="down")
     latency_s: LinkDelay = Field(0.0, alias="latency")
     queue: QueueSize | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _is_no_key(cls, name: str) -> str:
+        if name in _KEYS_OF_PATHS:
+            raise refused(f"a site cannot be called {name!r}, which is a key of 'paths'; take another name")
+        return name
 
     @property
     def rates_bps(self) -> tuple[float | None, float | None]:
@@ -156,7 +164,9 @@ class Paths(BaseModel):
     def _short_form(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"file": value}
-        if not isinstance(value, Mapping) or {"file", "between"} & set(value):
+        if not isinstance(value, Mapping) or set(_KEYS_OF_PATHS) & set(value):
+            if isinstance(value, Mapping) and all(value.get(key) for key in _KEYS_OF_PATHS):
+                raise refused("'file' and 'between' both say what the paths are; leave one of them out")
             return value
         made, wrong = dict[str, dict[str, SitePath]](), list[InitErrorDetails]()
         for src, row in value.items():

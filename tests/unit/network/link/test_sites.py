@@ -181,6 +181,12 @@ def test_frozen_defaults_know_the_keys_of_sites() -> None:
         ({"sites": ["a", "b"], "paths": {"a": {"b": "10 Mbit/s 5 m"}}}, "'m' is not a unit of duration"),
         ({"sites": ["a", "b"], "paths": {"a": {"b": "fast"}}}, "'fast' is no path; write its rate and its one-way"),
         ({"sites": ["a", "b"], "paths": {"a": "10 Mbit/s 5 ms"}}, "paths.a: '10 Mbit/s 5 ms' is no row of paths"),
+        (
+            {"sites": ["a", "b"], "paths": {"file": "ok.csv", "between": {"a": {"b": "10 Mbit/s 5 ms"}}}},
+            "paths: 'file' and 'between' both say what the paths are; leave one of them out",
+        ),
+        ({"sites": {"file": {"bandwidth": "1 Mbit/s"}, "b": None}}, "sites.file.name: a site cannot be called 'file'"),
+        ({"sites": ["a", "between"]}, "sites.1.name: a site cannot be called 'between', which is a key of 'paths'"),
         ({"regions": ["oregon", "tokio"]}, "there is no 'tokio'. Did you mean 'tokyo'?"),
         ({"regions": ["ohio", "ohio"]}, "names one twice; say how many nodes it has"),
         ({"regions": 3}, "is no list of names; write [oregon, virginia]"),
