@@ -258,7 +258,7 @@ class Link(BaseModel):
 
     @property
     def _ways(self) -> list[tuple[float, float]]:
-        """Rate and round trip from each site to each other; none where there are no sites, or their paths are unread."""
+        """Rate and round trip from each site to each other; none without sites, or before their paths are read."""
         if not self.sites or (self.paths is not None and self.paths.file is not None):
             return []
         network = self.smallest_site_network

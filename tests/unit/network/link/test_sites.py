@@ -87,20 +87,20 @@ def test_a_queue_in_bandwidth_delay_products_goes_by_the_whole_round_trip() -> N
     assert [line and line.queue_bytes for line in (*found.up, *found.down)] == pytest.approx([875_000] * 6)
     paths = {"a": {"b": "100 Mbit/s 20 ms"}, "b": {"a": "100 Mbit/s 40 ms"}}
     found = network({**lan, "sites": {"a": {"bandwidth": "100 Mbit/s"}, "b": {}}, "paths": paths}, 2)
-    lines = (found.up[0], found.down[0], found.paths[0][1], found.paths[1][0])
-    assert [line and line.queue_bytes for line in lines] == pytest.approx([875_000] * 4)  # 20 + 40 + 2 * 5 ms, in either direction
+    lines = (found.up[0], found.down[0], found.paths[0][1], found.paths[1][0])  # 20 + 40 + 2 * 5 ms for all
+    assert [line and line.queue_bytes for line in lines] == pytest.approx([875_000] * 4)
 
 
 @pytest.mark.parametrize("rates", [{"up": "10 Mbit/s"}, {"down": "10 Mbit/s"}, {"bandwidth": "10 Mbit/s"}, {}])
 def test_queues_in_packets_are_recorded(rates: dict[str, str]) -> None:
     sites = {"a": {**rates, "queue": "30 packets"}, "b": {}}
     found = network({"bandwidth": "1 Gbit/s", "sites": sites, "paths": {"a": {"b": "10 Mbit/s 5 ms"}}}, 2)
-    here, there = found.applied()["sites"]  # type: ignore[misc]
-    assert here["queue_packets"] == (30 if rates else None) and there["queue_packets"] is None
-    counted = network({**OFFICES, "queue": "20 packets"}, 2).applied()
-    assert [site["queue_packets"] for site in counted["sites"]] == [20, None]  # type: ignore[union-attr]
-    counted = network({**REGIONS, "queue": "20 packets"}, 3).applied()
-    assert {path["queue_packets"] for path in counted["paths"]} == {20}  # type: ignore[union-attr]
+    applied: dict[str, Any] = found.applied()
+    assert [site["queue_packets"] for site in applied["sites"]] == [30 if rates else None, None]
+    applied = network({**OFFICES, "queue": "20 packets"}, 2).applied()
+    assert [site["queue_packets"] for site in applied["sites"]] == [20, None]
+    applied = network({**REGIONS, "queue": "20 packets"}, 3).applied()
+    assert {path["queue_packets"] for path in applied["paths"]} == {20}
 
 
 def test_half_of_its_latency_belongs_to_each_site() -> None:
