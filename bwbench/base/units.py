@@ -90,6 +90,12 @@ class Dimension:
         number = shown / factor if factor >= 1 else shown * round(1 / factor)
         return f"{rounded(number, digits)} {unit}"
 
+    def span(self, low: float, high: float, digits: int) -> str:
+        """For people: ``508 to 790 Mbit/s``; one of both where they read the same."""
+        first, last = self.show(low, digits), self.show(high, digits)
+        number, _, unit = first.partition(" ")
+        return last if first == last else f"{number if last.endswith(f' {unit}') else first} to {last}"
+
     def _unit_of(self, value: float) -> str:
         """The largest unit of which ``value`` is at least one."""
         unit = self.output[0]

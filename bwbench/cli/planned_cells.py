@@ -94,7 +94,7 @@ def _print_table(planned: Sequence[PlannedCell], foreseen: Forecast) -> None:
     table = new_table("cell", "link", "RTT", "status", "why", *numbers[1:], right=numbers)
     for item in planned:
         link, found = item.cell.config.link, foreseen.estimates.get(item.cell.id)
-        rtt = DURATION.format(float(f"{link.rtt_s:.6g}")) if link.shaped else "-"
+        rtt = DURATION.format(float(f"{link.farthest_rtt_s:.6g}")) if link.shaped else "-"
         predicted = ("-",) * 4
         if found is not None:
             virtual = item.cell.config.compute.virtual  # nothing crosses a wire, and a step has no time that counts
@@ -146,7 +146,7 @@ def _cell(item: PlannedCell, position: int | None, foreseen: Forecast) -> dict[s
         **{name: getattr(item.cell, name) for name in ("id", "slug", "experiment", "arm", "repeat")},
         "nodes": item.cell.config.nodes,
         "link": item.cell.config.link.describe(),
-        "rtt_s": item.cell.config.link.rtt_s,
+        "rtt_s": item.cell.config.link.farthest_rtt_s,
         "shrink": item.cell.config.shrink,
         "memory_bytes": memory_of(item.cell.config),
         "status": item.status,

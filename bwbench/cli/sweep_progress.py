@@ -218,7 +218,7 @@ class LiveProgress(_Shown):
             state = Text(row.state, style=_STYLES.get(row.state, "red"))
             share = f"{row.samples} of at most {row.cell.config.limit.samples} samples"
             note = row.reason if row.state != "running" else f"{row.phase} ({share})"
-            link = row.cell.config.link.describe().partition(" (")[0]
+            link = row.cell.config.link.in_brief
             table.add_row(row.cell.slug, link, state, row.metric, seconds(row.clock_s), note.partition("\n")[0][:100])
         counts = ", ".join(f"{number} {name}" for name, number in self._counts.items())
         line = f"{counts or 'none finished'} of {self._total}, {seconds(time.monotonic() - self._started_s)} so far"

@@ -22,6 +22,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from bwbench.base.plain_data import Json, JsonObject, list_at, mapping_at
+from bwbench.network.link.site_network import dealt_out
 
 ID_LENGTH = 10  # hex digits
 FIRST_REVISION = 1
@@ -219,7 +220,7 @@ def _what_counts(config: JsonObject, revision: Revision) -> JsonObject:
         link = {key: value for key, value in link.items() if key != "queue"}
     if not _has_jitter(link):  # then its kind says nothing
         link = {key: value for key, value in link.items() if key != "jitter_kind"}
-    content["link"] = _of_link("link", link)
+    content["link"] = _of_link("link", _with_nodes_dealt_out(link, config.get("nodes")))
     for section in ("compute", "evaluate", "limit", "target"):
         if asked := mapping_at(content, section):
             content[section] = _counted(section, asked)
@@ -276,6 +277,16 @@ def _of_link(place: str, content: Json) -> Json:
         else value
         for key, value in kept.items()
     }
+
+
+def _with_nodes_dealt_out(link: JsonObject, num_nodes: Json) -> JsonObject:
+    """With the number of nodes in each site, said or not: the same link either way."""
+    sites = [site for site in list_at(link, "sites") if isinstance(site, dict)]
+    if not sites or not isinstance(num_nodes, int) or any(site.get("nodes") is not None for site in sites):
+        return link
+    numbers = dealt_out(num_nodes, len(sites))
+    dealt: list[Json] = [{**site, "nodes": number} for site, number in zip(sites, numbers, strict=True)]
+    return {**link, "sites": dealt}
 
 
 def _by_content(compute: JsonObject) -> JsonObject:

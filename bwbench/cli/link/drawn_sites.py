@@ -29,8 +29,7 @@ def drawn_sites(link: Link, sites: SiteNetwork) -> Iterator[str]:
         others = [other for other in range(len(sites.names)) if other != number]
         for other in others:
             branch = "└" if other == others[-1] else "├"
-            route = sites.route(number, other)
-            rate = BANDWIDTH.show(min(line.rate_bps for line in route), 4)
+            rate = BANDWIDTH.show(sites.rate_bps(link.base, number, other), 4)
             path = sites.paths[number][other]
             own = f" (queue {_queue(path)})" if path is not None else ""
             delay = DURATION.format(float(f"{link.latency_s + sites.latency_s[number][other]:.6g}"))

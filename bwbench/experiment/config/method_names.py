@@ -305,7 +305,10 @@ def _at_its_sites(config: CellConfig, usual: Component) -> Component:
         return usual
     with contextlib.suppress(ValueError):  # they do not go with so many nodes, which is said elsewhere
         sizes = sizes_of(config.link.sites, config.nodes)
-        return Component(usual.name, COLLECTIVES.load(usual.name).at_sites(usual.options, sizes))
+        options = COLLECTIVES.load(usual.name).at_sites(usual.options, sizes)
+        if getattr(options, "sites", ()) and not getattr(config.collective.options, "sites", ()):
+            options = usual.options.model_copy(update={"workers_per_host": 0})  # whatever was said in their place tells
+        return Component(usual.name, options)
     return usual
 
 

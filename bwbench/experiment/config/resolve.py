@@ -134,7 +134,7 @@ def resolve(
             notes.append(
                 "dilation: auto is 1: a link that is not shaped takes what it takes, and cannot be slowed down"
             )
-        elif chooses_dilation and not findings:
+        elif chooses_dilation and not findings and not unknown_nodes(config.link, config.nodes):  # else said below
             factor, said_of_it = auto_dilation(config)
             config = config.model_copy(update={"dilation": factor})
             notes.append(said_of_it)

@@ -17,7 +17,8 @@ from pathlib import Path
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.step_time import SteadyStepTime, StepTimeTrace
 from bwbench.experiment.config.cell_config import CellConfig, ComputeConfig
-from bwbench.network.link.trace_file import MAX_DURATION_S, check_planned, file_version, text_of
+from bwbench.network.link.data_file import absolute_path, file_version, text_of
+from bwbench.network.link.trace_file import MAX_DURATION_S, TRACE, check_planned
 from bwbench.network.link.trace_formats import (
     content_lines,
     delimiter_of,
@@ -30,6 +31,7 @@ from bwbench.network.link.trace_formats import (
 LONGEST_STEP_S = 86_400.0
 _EXAMPLE = "name the columns with their units in the first line: 'time_s,step_time_ms'"
 _FORM = f"seconds of training and step times in columns (CSV): {_EXAMPLE}"
+_KIND = replace(TRACE, forms=_FORM)
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,14 @@ class StepTimeCurve:
 def read_step_trace(trace: StepTimeTrace) -> StepTimeCurve:
     """What is in the file. Raises ConfigError where it cannot be read, is malformed, or is not the one of the plan."""
     path = os.path.expanduser(trace.file)
-    found = _read(path, file_version(path, trace.file, _FORM), trace.file)
+    found = _read(path, file_version(path, trace.file, _KIND), trace.file)
     check_planned(trace.file, trace.sha256, found.sha256)
     return found
 
 
 @lru_cache(maxsize=32)  # every cell of an experiment asks for the same few files
 def _read(path: str, version: tuple[int, ...], shown: str) -> StepTimeCurve:
-    text, sha256 = text_of(path, shown, _FORM)
+    text, sha256 = text_of(path, shown, _KIND)
     lines = list(content_lines(text))
     if not lines:
         raise ConfigError(Problem(f"holds comments only; a trace of step times has {_FORM}", shown))
@@ -109,7 +111,7 @@ def freeze_compute(compute: ComputeConfig, folder: Path) -> ComputeConfig:
     def frozen(declared: SteadyStepTime | StepTimeTrace | None) -> SteadyStepTime | StepTimeTrace | None:
         if not isinstance(declared, StepTimeTrace):
             return declared
-        absolute = replace(declared, file=os.path.abspath(folder / Path(declared.file).expanduser()))
+        absolute = replace(declared, file=absolute_path(declared.file, folder))
         try:
             return replace(absolute, sha256=read_step_trace(absolute).sha256)
         except ConfigError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,7 +148,7 @@ class TunedRates:
 
 @functools.lru_cache(maxsize=256)
 def _absolute(folder: Path, file: str) -> Path:
-    return (folder / Path(file).expanduser()).resolve()
+    return (folder / os.path.expanduser(file)).resolve()
 
 
 def is_tuned(value: object) -> bool:

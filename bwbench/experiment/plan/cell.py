@@ -226,7 +226,7 @@ def slug(point: Point, method: str, varying: Sequence[Key], seed: int) -> str:
 
 def _value(key: Key, value: Json, config: CellConfig) -> str:
     if key == ("link",):
-        return config.link.describe().partition(" (")[0].replace(" one way", "")
+        return config.link.in_brief.replace(" one way", "")
     speaks_for_itself = key == ("link", "bandwidth") or key[-1] in ("name", "preset") or len(key) == 1
     if speaks_for_itself and isinstance(value, (str, Mapping)):
         return _name(value)

@@ -77,7 +77,7 @@ def choose_whole(
     wanted = min(len(cells), max(whole.at_least, math.ceil(whole.share * len(cells) - 1e-9)))
     waiting: dict[tuple[str, str], deque[Cell]] = {}
     for cell in cells:
-        waiting.setdefault((cell.config.link.describe(), cell.arm), deque()).append(cell)
+        waiting.setdefault((cell.config.link.canonical_json, cell.arm), deque()).append(cell)
     chosen: list[Cell] = []
     taken: Counter[tuple[str, str]] = Counter()
     links: Counter[str] = Counter()

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 from bwbench.base import emulated_time
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import dist, torch
 from bwbench.network.link import Link
+from bwbench.network.link.node_link import path_between
+from bwbench.network.link.site_network import SiteNetwork
 
 Span = tuple[int, int]  # first element and the one after the last
 
@@ -42,8 +44,8 @@ LEAST_IN_FLIGHT_BYTES = 16 * 1024  # also where a tiny queue is asked for: less 
 def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
     """How much one exchange has under way to the next node at a time: what fits into the link one way and its queue.
 
-    On a shared air all ranks meet in one queue, the access point's, and divide it. Of several sites the shortest or
-    slowest way between two of them counts.
+    On a shared air all ranks meet in one queue, the access point's, and divide it. Between sites hops are unlike one
+    another, and as many bytes go over each: the slowest hop, the smallest queue, and the mean of all latencies.
 
     More than that is lost in one burst, and TCP takes several round trips to mend it: at 10 Mbit/s a ring over 1 MB
     with this limit comes to 94 % of what the link can carry, without it to 84-88 %. No limit where nothing is shaped.
@@ -51,25 +53,49 @@ def in_flight_bytes(link: Link | None, num_ranks: int = 1) -> float:
     if link is None or not link.shaped:
         return float("inf")
     link = link.asked  # in slow motion as many bytes, and a limit where the link that was asked has one
+    if (sites := _ring_of_sites(link, num_ranks)) is not None:
+        return max(LEAST_IN_FLIGHT_BYTES, _fitting_bytes(*_hop_between_sites(link, sites)))
     nodes = link.nodes(num_ranks)
     slowest_bps, latency_s = min(node.slowest_bps for node in nodes), min(node.latency_s for node in nodes)
     sharing = 1
     if link.air is not None:
         slowest_bps, sharing = link.air.capacity_bps(slowest_bps), num_ranks
     queue_bytes = min(min(node.up_queue_bytes, node.down_queue_bytes) for node in nodes)
-    fitting = [_fitting_bytes(slowest_bps, queue_bytes, latency_s)]
-    if (sites := link.smallest_site_network) is not None:
-        for src, dst in sites.pairs:
-            narrow = min(sites.route(src, dst), key=lambda line: line.rate_bps)
-            far_s = latency_s + sites.latency_s[src][dst]
-            fitting.append(_fitting_bytes(min(narrow.rate_bps, slowest_bps), narrow.queue_bytes, far_s))
-    return float(max(LEAST_IN_FLIGHT_BYTES, min(fitting) / sharing))
+    return float(max(LEAST_IN_FLIGHT_BYTES, _fitting_bytes(slowest_bps, queue_bytes, latency_s) / sharing))
 
 
 def _fitting_bytes(rate_bps: float, queue_bytes: float, latency_s: float) -> float:
     """What a way one way and its queue hold; infinite where that is gone soon."""
     num_bytes = queue_bytes + rate_bps / 8 * latency_s
     return float("inf") if num_bytes * 8 / rate_bps < SHORTEST_LIMIT_S else num_bytes
+
+
+def _ring_of_sites(link: Link, num_ranks: int) -> SiteNetwork | None:
+    """Who is where: all nodes, or one of each site, as the leaders of ``hierarchical``; None without sites."""
+    if not link.sites:
+        return None
+    with suppress(ValueError):  # the sites have another number of nodes: these are some of them
+        if (everyone := link.site_network(num_ranks)) is not None:
+            return everyone
+    smallest = link.smallest_site_network
+    return smallest and replace(smallest, sizes=(1,) * len(smallest.sizes))
+
+
+def _hop_between_sites(link: Link, sites: SiteNetwork) -> tuple[float, float, float]:
+    """Rate, queue in bytes and latency that count in a ring of these nodes.
+
+    What circulates in it is so much for each node. It takes the time of all hops together to come round, so a long hop
+    holds what short ones inside the sites cannot; a limit by the shortest hop would leave the long ones idle.
+    """
+    site_of = sites.site_of
+    nodes, number = link.nodes(len(site_of)), len(site_of)
+    narrow, latencies_s = list[tuple[float, float]](), list[float]()
+    for src, dst in ((src, (src + 1) % number) for src in range(number)):
+        lines = [(line.rate_bps, line.queue_bytes) for line in sites.route(site_of[src], site_of[dst])]
+        ends = [(nodes[src].up_bps, nodes[src].up_queue_bytes), (nodes[dst].down_bps, nodes[dst].down_queue_bytes)]
+        narrow.append(min(*ends, *lines))
+        latencies_s.append(sites.path(path_between(nodes[src], nodes[dst]), site_of[src], site_of[dst]).latency_s)
+    return min(rate for rate, _ in narrow), min(queue for _, queue in narrow), sum(latencies_s) / number
 
 
 def largest_segment_bytes(link: Link | None, num_ranks: int = 1) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from bwbench.base.explain import refused
+from bwbench.base.plain_data import canonical
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate, PositiveShare, Probability
 from bwbench.network.link.air import STANDARDS, Air, Fairness, Standard
 from bwbench.network.link.chance import Distribution, GilbertElliott, JitterKind
@@ -251,6 +252,28 @@ class Link(BaseModel):
         return float(2 * self.latency_s)
 
     @property
+    def farthest_rtt_s(self) -> float:
+        """That of the two sites which are farthest apart; ``rtt_s`` without sites, or before anybody read the paths."""
+        return max((rtt_s for _, rtt_s in self._ways), default=self.rtt_s)
+
+    @property
+    def _ways(self) -> list[tuple[float, float]]:
+        """Rate and round trip from each site to each other; none without sites, or before their paths are read."""
+        if not self.sites or (self.paths is not None and self.paths.file is not None):
+            return []
+        network = self.smallest_site_network
+        assert network is not None
+        return [
+            (network.rate_bps(self.base, src, dst), network.rtt_s(self.latency_s, src, dst))
+            for src, dst in network.pairs
+        ]
+
+    @property
+    def canonical_json(self) -> str:
+        """Equal for links that are equal in every key; two that read the same need not be."""
+        return canonical(self.model_dump(mode="json", by_alias=True))
+
+    @property
     def base(self) -> NodeLink:
         """The link of a node without an override; raises ValueError where the link is not shaped."""
         if self._asked is not None:
@@ -281,7 +304,8 @@ class Link(BaseModel):
         if not self.sites or num_nodes < 2:
             return None
         queue = self.queue or DEFAULT_QUEUE
-        return SiteNetwork.of(self.sites, self.paths, num_nodes, queue, self.full_frame.num_bytes)
+        frame_bytes = self.full_frame.num_bytes
+        return SiteNetwork.of(self.sites, self.paths, num_nodes, queue, frame_bytes, self.latency_s)
 
     @property
     def smallest_site_network(self) -> SiteNetwork | None:
@@ -373,10 +397,25 @@ class Link(BaseModel):
         if self.demand:
             words.append(f"{100 * self.demand.least:.3g} % of the rate after a silence")
         if self.sites:
-            words.append(f"{len(self.sites)} sites ({', '.join(site.name for site in self.sites)})")
+            words.append(self._of_sites())
         if self.overrides:
             words.append(f"node(s) {', '.join(map(str, sorted(self.overrides)))} differ")
         return ", ".join(words)
+
+    @property
+    def in_brief(self) -> str:
+        """For narrow places: ``10 Mbit/s, 2.5 ms one way``, and how many sites there are."""
+        words = self.describe().partition(" (")[0]
+        return f"{words}, {len(self.sites)} sites" if self.sites else words
+
+    def _of_sites(self) -> str:
+        """``3 sites (a, b, c): 508 to 790 Mbit/s, RTT 67 to 144 ms between them``."""
+        words = f"{len(self.sites)} sites ({', '.join(site.name for site in self.sites)})"
+        if not (ways := self._ways):
+            return words
+        rates_bps, rtts_s = zip(*ways, strict=True)
+        rates, rtts = BANDWIDTH.span(min(rates_bps), max(rates_bps), 3), DURATION.span(min(rtts_s), max(rtts_s), 3)
+        return f"{words}: {rates}, RTT {rtts} between them"
 
     def _trace_of(self, override: NodeOverride, direction: str) -> Trace | None:
         """A node's own trace, else everyone's unless the node has a bandwidth of its own."""

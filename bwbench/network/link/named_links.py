@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import explain, nearest, refused, show, unknown_key
 from bwbench.base.plain_data import Json, JsonObject
+from bwbench.network.link.data_file import absolute_path
 
 BUILT_IN = Path(__file__).with_name("presets.yaml")
 _KEYS = ("summary", "link", "source")
@@ -70,7 +71,7 @@ def absolute_preset(link: Mapping[str, Json], folder: Path) -> JsonObject:
     if not isinstance(value, str) or ":" not in value:
         return dict(link)
     file, _, name = value.rpartition(":")
-    return {**link, "preset": f"{os.path.abspath(folder / Path(file).expanduser())}:{name}"}
+    return {**link, "preset": f"{absolute_path(file, folder)}:{name}"}
 
 
 @lru_cache(maxsize=1)
@@ -87,7 +88,7 @@ def _find(value: object, link_type: type[BaseModel], depth: int) -> NamedLink:
         raise ConfigError(f"preset {value!r}: presets refer to each other more than {_MOST_NESTED} deep; in a circle?")
     if ":" in value:
         file, _, name = value.rpartition(":")
-        path = Path(file).expanduser()
+        path = Path(os.path.expanduser(file))
         version: tuple[int, ...] = ()
         with contextlib.suppress(OSError, ValueError):  # reading it will say what is wrong
             status = path.stat()
@@ -195,9 +196,9 @@ def as_written(link: Mapping[str, Json], folder: Path) -> JsonObject:
     """The keys of a link in a file in ``folder``, with the files of traces and paths made absolute."""
     made = dict(link)
     if isinstance(paths := made.get("paths"), str):
-        made["paths"] = os.path.abspath(folder / Path(paths).expanduser())
+        made["paths"] = absolute_path(paths, folder)
     elif isinstance(paths, dict) and isinstance(file := paths.get("file"), str):
-        made["paths"] = {**paths, "file": os.path.abspath(folder / Path(file).expanduser())}
+        made["paths"] = {**paths, "file": absolute_path(file, folder)}
     if "trace" in made:
         made["trace"] = _absolute(made["trace"], folder)
     if isinstance(overrides := made.get("overrides"), dict):
@@ -210,7 +211,7 @@ def as_written(link: Mapping[str, Json], folder: Path) -> JsonObject:
 
 def _absolute(trace: Json, folder: Path) -> Json:
     if isinstance(trace, str):
-        return os.path.abspath(folder / Path(trace).expanduser())
+        return absolute_path(trace, folder)
     if not isinstance(trace, dict):
         return trace
     return {

@@ -12,32 +12,39 @@ begin with ``#`` are remarks.
 
 from __future__ import annotations
 
-import difflib
-import os
 from collections.abc import Callable
+from typing import TypeVar
 
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.explain import nearest
+from bwbench.network.link.data_file import FileKind
 
-MAX_BYTES = 1 << 20  # 254 places with 20 characters a cell
 _EMPTY = ("", "-")
 _EXAMPLE = "',oregon,tokyo', then 'oregon,-,523 Mbit/s 48 ms' and 'tokyo,,-'"
+PATHS = FileKind(
+    "matrix of paths",
+    f"names and rows: {_EXAMPLE}",
+    1 << 20,  # 254 places with 16 characters a cell
+    "Paths are relative to the file that names them",
+    "leave out places that are no sites",
+)
+_Cell = TypeVar("_Cell")
 
 
-def read_matrix(file: str, shown: str, parse: Callable[[str], dict[str, str]]) -> dict[str, dict[str, dict[str, str]]]:
+def read_matrix(text: str, shown: str, parse: Callable[[str], _Cell]) -> dict[str, dict[str, _Cell]]:
     """``[from][to]`` of what ``parse`` makes of each cell that is not empty; rows in the order of the file.
 
     Args:
-        shown: name of the file in messages.
+        text: in the file; shown: its name in messages.
         parse: raises ValueError, in words for the user.
 
     Raises ConfigError with every problem, by line: a matrix that is not square, a pair without a path, a cell that is
     none.
     """
-    lines = _lines(file, shown)
+    lines = _lines(text)
     problems: list[Problem] = []
     if not lines:
-        raise ConfigError(Problem(f"the file is empty; a matrix of paths has names and rows: {_EXAMPLE}", shown))
+        raise ConfigError(Problem(f"has remarks alone; a matrix of paths has names and rows: {_EXAMPLE}", shown))
     first, header = lines[0]
     delimiter = next((sign for sign in "\t;," if sign in header), ",")
     corner, *names = (cell.strip() for cell in header.split(delimiter))
@@ -46,7 +53,7 @@ def read_matrix(file: str, shown: str, parse: Callable[[str], dict[str, str]]) -
         raise ConfigError(Problem(text, shown, first))
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
         raise ConfigError(Problem(f"{name!r} stands twice in the first line; name each place once", shown, first))
-    rows: dict[str, dict[str, dict[str, str]]] = {}
+    rows: dict[str, dict[str, _Cell]] = {}
     row_lines: dict[str, int] = {}
     for number, line in lines[1:]:
         name, *cells = (cell.strip() for cell in line.split(delimiter))
@@ -91,27 +98,7 @@ def read_matrix(file: str, shown: str, parse: Callable[[str], dict[str, str]]) -
     return {name: rows[name] for name in names}
 
 
-def _lines(file: str, shown: str) -> list[tuple[int, str]]:
-    """Lines that say something, with their numbers."""
-    try:
-        with open(file, "rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        folder, name = os.path.split(file)
-        near = difflib.get_close_matches(name, os.listdir(folder), n=1) if os.path.isdir(folder) else []
-        hint = f" Did you mean {near[0]!r}?" if near else " Paths are relative to the file that names them"
-        raise ConfigError(f"paths {shown}: no such file.{hint}") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL inside the name
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"paths {shown}: cannot be read: {reason}") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(Problem(f"larger than {MAX_BYTES >> 20} MiB: that is no matrix of paths", shown))
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            Problem(f"byte 0x{raw[error.start]:02x} is not UTF-8: is this a text file?", shown, line)
-        ) from None
-    numbered = enumerate(text.splitlines(), start=1)
+def _lines(text: str) -> list[tuple[int, str]]:
+    """Lines that say something, with their numbers; an empty first cell may be a tab."""
+    numbered = ((number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1))
     return [(number, line) for number, line in numbered if line.strip() and not line.lstrip().startswith("#")]

@@ -46,17 +46,27 @@ class SiteNetwork:
 
     @classmethod
     def of(
-        cls, sites: Sequence[Site], paths: Paths | None, num_nodes: int, queue: Queue, frame_bytes: int
+        cls,
+        sites: Sequence[Site],
+        paths: Paths | None,
+        num_nodes: int,
+        queue: Queue,
+        frame_bytes: int,
+        lan_latency_s: float,
     ) -> SiteNetwork:
-        """Raises ValueError where the sites do not go with so many nodes, or nobody has read the file of paths yet."""
+        """Raises ValueError where the sites do not go with so many nodes, or nobody has read the file of paths yet.
+
+        A queue in bandwidth-delay products goes by the round trip between nodes of two sites; before the line of a site
+        by that to the farthest other one.
+        """
         if paths is not None and paths.file is not None:
             raise ValueError("the link's paths have not been read yet: freeze_link does that")
 
-        def line(rate_bps: float | None, latency_s: float, own: Queue | None = None) -> SharedLine | None:
+        def line(rate_bps: float | None, rtt_s: float, own: Queue | None = None) -> SharedLine | None:
             room = own or queue
             if rate_bps is None:
                 return None
-            return SharedLine(rate_bps, room.num_bytes(rate_bps, 2 * latency_s, frame_bytes), room.packets)
+            return SharedLine(rate_bps, room.num_bytes(rate_bps, rtt_s, frame_bytes), room.packets)
 
         def latency_s(src: Site, dst: Site) -> float:
             if src is dst:
@@ -64,18 +74,20 @@ class SiteNetwork:
             path = paths and paths.path(src.name, dst.name)
             return float(path.latency_s if path else (src.latency_s + dst.latency_s) / 2)
 
+        def rtt_s(src: Site, dst: Site) -> float:
+            return 2 * lan_latency_s + latency_s(src, dst) + latency_s(dst, src)
+
         def path_line(src: Site, dst: Site) -> SharedLine | None:
             path = paths and src is not dst and paths.path(src.name, dst.name)
-            return line(path.bandwidth_bps, path.latency_s) if path else None
+            return line(path.bandwidth_bps, rtt_s(src, dst)) if path else None
 
-        farthest_s = [max(latency_s(site, other) for other in sites) for site in sites]
+        farthest_s = [max(rtt_s(site, other) for other in sites) for site in sites]
+        outside = list(zip(sites, farthest_s, strict=True))
         return cls(
             names=tuple(site.name for site in sites),
             sizes=tuple(sizes_of(sites, num_nodes)),
-            up=tuple(line(site.rates_bps[0], far_s, site.queue) for site, far_s in zip(sites, farthest_s, strict=True)),
-            down=tuple(
-                line(site.rates_bps[1], far_s, site.queue) for site, far_s in zip(sites, farthest_s, strict=True)
-            ),
+            up=tuple(line(site.rates_bps[0], far_s, site.queue) for site, far_s in outside),
+            down=tuple(line(site.rates_bps[1], far_s, site.queue) for site, far_s in outside),
             paths=tuple(tuple(path_line(src, dst) for dst in sites) for src in sites),
             latency_s=tuple(tuple(latency_s(src, dst) for dst in sites) for src in sites),
         )
@@ -109,6 +121,15 @@ class SiteNetwork:
             return []
         return [line for line in (self.up[src], self.paths[src][dst], self.down[dst]) if line is not None]
 
+    def rate_bps(self, node: NodeLink, src: int, dst: int) -> float:
+        """What one node sends from one site to another at most, by the narrowest line and the links of nodes alike."""
+        lines = [line.rate_bps for line in self.route(src, dst)]
+        return min(*lines, node.up_bps, node.down_bps)
+
+    def rtt_s(self, lan_latency_s: float, src: int, dst: int) -> float:
+        """Round trip between nodes of two sites, there and back, where one way within a site takes so long."""
+        return 2 * lan_latency_s + self.latency_s[src][dst] + self.latency_s[dst][src]
+
     def path(self, lan: Path, src: int, dst: int) -> Path:
         """Between two nodes of these sites, where ``lan`` is what would be between them within one."""
         extra_s = self.latency_s[src][dst]
@@ -132,12 +153,16 @@ class SiteNetwork:
         sites: list[Json] = []
         for name, members, up, down in zip(self.names, self.members, self.up, self.down, strict=True):
             lines = {**_applied(up, "up_bps", "queue_bytes"), **_applied(down, "down_bps", "down_queue_bytes")}
-            sites.append({"name": name, "nodes": [*members], **lines})
+            packets = next((line.queue_packets for line in (up, down) if line is not None), None)  # alike in both
+            sites.append({"name": name, "nodes": [*members], **lines, "queue_packets": packets})
         paths: list[Json] = []
         for src, dst in self.pairs:
-            line = _applied(self.paths[src][dst], "bandwidth_bps", "queue_bytes")
-            latency_s = self.latency_s[src][dst]
-            paths.append({"src": self.names[src], "dst": self.names[dst], "latency_s": latency_s, **line})
+            line, latency_s = self.paths[src][dst], self.latency_s[src][dst]
+            own = {
+                **_applied(line, "bandwidth_bps", "queue_bytes"),
+                "queue_packets": None if line is None else line.queue_packets,
+            }
+            paths.append({"src": self.names[src], "dst": self.names[dst], "latency_s": latency_s, **own})
         return {"sites": sites, "paths": paths}
 
     def dilated(self, factor: float) -> SiteNetwork:
@@ -164,9 +189,7 @@ class SiteNetwork:
 
 
 def _applied(line: SharedLine | None, rate: str, queue: str) -> JsonObject:
-    if line is None:
-        return {rate: None, queue: None, "queue_packets": None}
-    return {rate: line.rate_bps, queue: line.queue_bytes, "queue_packets": line.queue_packets}
+    return {rate: None, queue: None} if line is None else {rate: line.rate_bps, queue: line.queue_bytes}
 
 
 def sizes_of(sites: Sequence[Site], num_nodes: int) -> list[int]:
@@ -178,10 +201,15 @@ def sizes_of(sites: Sequence[Site], num_nodes: int) -> list[int]:
             text = f"the sites have {sum(given)} nodes ({counts}), and there are {num_nodes}"
             raise ValueError(f"{text}; make them equal, or leave 'nodes' of the sites out")
         return given
-    least, more = divmod(num_nodes, len(sites))
-    if not least:
+    if num_nodes < len(sites):
         without = ", ".join(site.name for site in sites[num_nodes:])
         raise ValueError(
             f"{num_nodes} nodes in {len(sites)} sites leave {without} without any; take {len(sites)} or more"
         )
-    return [least + 1] * more + [least] * (len(sites) - more)
+    return dealt_out(num_nodes, len(sites))
+
+
+def dealt_out(num_nodes: int, num_sites: int) -> list[int]:
+    """How many nodes each site has where nobody says: equally many, the first ones one more."""
+    least, more = divmod(num_nodes, num_sites)
+    return [least + 1] * more + [least] * (num_sites - more)

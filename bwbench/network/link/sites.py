@@ -15,18 +15,20 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.explain import explain, nearest, problem, refused, show
 from bwbench.base.units import BANDWIDTH, DURATION, LinkDelay, LinkRate
+from bwbench.network.link.data_file import absolute_path, file_version, text_of
 from bwbench.network.link.dilation import dilated_queue
 from bwbench.network.link.node_link import QueueSize
-from bwbench.network.link.path_matrix import read_matrix
+from bwbench.network.link.path_matrix import PATHS, read_matrix
 
 PUBLISHED_REGIONS = Path(__file__).with_name("regions.csv")
 _EXAMPLE = "'100 Mbit/s 20 ms'"
+_KEYS_OF_PATHS = ("file", "between")
 _SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
 
 
@@ -52,6 +54,13 @@ class Site(BaseModel):
     down_bps: LinkRate | None = Field(None, alias="down")
     latency_s: LinkDelay = Field(0.0, alias="latency")
     queue: QueueSize | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _is_no_key(cls, name: str) -> str:
+        if name in _KEYS_OF_PATHS:
+            raise refused(f"a site cannot be called {name!r}, which is a key of 'paths'; take another name")
+        return name
 
     @property
     def rates_bps(self) -> tuple[float | None, float | None]:
@@ -139,7 +148,8 @@ class Paths(BaseModel):
 
     Attributes:
         file: a matrix of them (``path_matrix.py``); None once it has been read.
-        between: ``{oregon: {tokyo: 523 Mbit/s 48 ms}}``: from the first to the second.
+        between: ``{oregon: {tokyo: 523 Mbit/s 48 ms}}``: from the first to the second. Both directions stand in it,
+            whichever were given: one link is written down in one way.
     """
 
     model_config = ConfigDict(
@@ -154,7 +164,9 @@ class Paths(BaseModel):
     def _short_form(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"file": value}
-        if not isinstance(value, Mapping) or {"file", "between"} & set(value):
+        if not isinstance(value, Mapping) or set(_KEYS_OF_PATHS) & set(value):
+            if isinstance(value, Mapping) and all(value.get(key) for key in _KEYS_OF_PATHS):
+                raise refused("'file' and 'between' both say what the paths are; leave one of them out")
             return value
         made, wrong = dict[str, dict[str, SitePath]](), list[InitErrorDetails]()
         for src, row in value.items():
@@ -172,9 +184,18 @@ class Paths(BaseModel):
             raise ValidationError.from_exception_data("paths", wrong)
         return {"between": made}
 
+    @field_validator("between")
+    @classmethod
+    def _both_ways(cls, given: dict[str, dict[str, SitePath]]) -> dict[str, dict[str, SitePath]]:
+        made = {src: dict(row) for src, row in given.items()}
+        for src, row in given.items():
+            for dst, path in row.items():
+                made.setdefault(dst, {}).setdefault(src, path)
+        return made
+
     def path(self, src: str, dst: str) -> SitePath | None:
-        """From ``src`` to ``dst``, where only the other direction is given that one; None where neither is."""
-        return self.between.get(src, {}).get(dst) or self.between.get(dst, {}).get(src)
+        """From ``src`` to ``dst``; None where there is none."""
+        return self.between.get(src, {}).get(dst)
 
     def dilated(self, factor: float) -> Paths:
         """The same in the machine's time."""
@@ -190,26 +211,18 @@ class Paths(BaseModel):
 def expand_regions(link: Mapping[str, object]) -> dict[str, object]:
     """The sites and paths that ``regions`` stands for; without it the keys come back as they are.
 
-    Raises PydanticCustomError where they are no published regions.
+    Raises ValidationError where they are no published regions, at the place in the link.
     """
     content = dict(link)
     if (asked := content.pop("regions", None)) is None:
         return content
-    if clash := [key for key in ("sites", "paths") if content.get(key)]:
-        raise refused(f"'regions' stands for sites and the paths between them; leave {' and '.join(clash)} out")
-    counts = dict.fromkeys(asked) if isinstance(asked, (list, tuple)) else asked
+    clash = [key for key in ("sites", "paths") if content.get(key)]
+    counts, wrong = _counts_of(asked)
+    if clash:
+        wrong = [problem(f"stands for sites and the paths between them; leave {' and '.join(clash)} out", ("regions",))]
+    if wrong:
+        raise ValidationError.from_exception_data("link", wrong)
     known = published_regions()
-    if not isinstance(counts, Mapping) or not all(isinstance(name, str) for name in counts):
-        raise refused(
-            f"regions: {show(asked)} is no list of names; write [oregon, virginia], or {{oregon: 2, tokyo: 4}}"
-        )
-    for name in counts:
-        if name not in known:
-            raise refused(f"regions: there is no {show(name)}.{nearest(name, known)} Known: {', '.join(known)}")
-    if isinstance(asked, (list, tuple)) and len(counts) < len(asked):
-        raise refused(
-            f"regions: {show(list(asked))} names one twice; say how many nodes it has: {{oregon: 4, tokyo: 2}}"
-        )
     between: dict[str, dict[str, SitePath]] = {}
     for src, dst in combinations(counts, 2):
         path = known[src].get(dst) or known[dst][src]
@@ -219,16 +232,56 @@ def expand_regions(link: Mapping[str, object]) -> dict[str, object]:
     return content
 
 
-@lru_cache(maxsize=1)
+def _counts_of(asked: object) -> tuple[dict[str, object], list[InitErrorDetails]]:
+    """How many nodes each region has, None where they are to be dealt out; and what is wrong with that."""
+    written = list(asked) if isinstance(asked, (list, tuple, Mapping)) else []
+    names = [name for name in written if isinstance(name, str)]
+    if not isinstance(asked, (list, tuple, Mapping)) or len(names) < len(written):
+        text = f"{show(asked)} is no list of names; write [oregon, virginia], or {{oregon: 2, tokyo: 4}}"
+        return {}, [problem(text, ("regions",))]
+    counts: dict[str, object] = {name: asked[name] if isinstance(asked, Mapping) else None for name in names}
+    wrong, known = list[InitErrorDetails](), published_regions()
+    for name, number in counts.items():
+        if name not in known:
+            text = f"there is no {show(name)}.{nearest(name, known)} Known: {', '.join(known)}"
+            wrong.append(problem(text, ("regions", name)))
+        elif number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+            text = f"{show(number)} is no number of nodes; write 1 or more, like '{name}: 2'"
+            wrong.append(problem(text, ("regions", name)))
+    silent = [name for name, number in counts.items() if number is None]
+    if len(counts) < len(names):
+        text = f"{show(names)} names one twice; say how many nodes it has: {{oregon: 4, tokyo: 2}}"
+        wrong.append(problem(text, ("regions",)))
+    elif len(counts) < 2:
+        text = f"{show(asked)}: paths lead from one region to another; name two or more, like [oregon, virginia]"
+        wrong.append(problem(text, ("regions",)))
+    elif 0 < len(silent) < len(counts):
+        text = f"{', '.join(silent)} without a number of nodes, and others with; give it for each, or for none"
+        wrong.append(problem(text, ("regions",)))
+    return counts, wrong
+
+
 def published_regions() -> Mapping[str, Mapping[str, SitePath]]:
     """Regions of a cloud that others have measured, ``[from][to]``; each pair stands in one of both rows."""
     return paths_in(str(PUBLISHED_REGIONS), PUBLISHED_REGIONS.name)
 
 
-def paths_in(file: str, shown: str) -> dict[str, dict[str, SitePath]]:
+def paths_in(file: str, shown: str) -> Mapping[str, Mapping[str, SitePath]]:
     """The paths of a matrix file, ``[from][to]``; raises ConfigError with file and line."""
-    matrix = read_matrix(file, shown, path_of)
-    return {src: {dst: SitePath.model_validate(path) for dst, path in row.items()} for src, row in matrix.items()}
+    return _paths_in(file, file_version(file, shown, PATHS), shown)
+
+
+@lru_cache(maxsize=8)  # every cell of an experiment asks for the same file
+def _paths_in(file: str, version: tuple[int, ...], shown: str) -> Mapping[str, Mapping[str, SitePath]]:
+    return read_matrix(text_of(file, shown, PATHS)[0], shown, _cell)
+
+
+def _cell(text: str) -> SitePath:
+    """The path in a cell; raises ValueError, in words for the user."""
+    try:
+        return SitePath.model_validate(path_of(text))
+    except ValidationError as error:
+        raise ValueError("; ".join(message for _, message in explain(error, SitePath))) from None
 
 
 def wrong_sites(
@@ -272,9 +325,11 @@ def wrong_sites(
 
 
 def _wrong_paths(names: Sequence[str], paths: Paths) -> Iterator[InitErrorDetails]:
-    for src, row in paths.between.items():
+    known = set(names)
+    for src, row in paths.between.items():  # those that were given come first
         for name in (src, *row):
-            if name not in names:
+            if name not in known:
+                known.add(name)  # said once, though both directions have it
                 text = f"there is no site {name!r}.{nearest(name, names)} Sites: {', '.join(names)}"
                 yield problem(text, ("paths", src))
         if src in row:
@@ -295,8 +350,7 @@ def freeze_paths(paths: Paths, sites: Sequence[Site], folder: Path) -> Paths:
     """
     if paths.file is None:
         return paths
-    file = str((folder / Path(paths.file).expanduser()).absolute())
-    found = paths_in(file, paths.file)
+    found = paths_in(absolute_path(paths.file, folder), paths.file)
     names = [site.name for site in sites]
     for name in names:
         if name not in found:

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-import gzip
-import hashlib
-import io
-import lzma
 import os
 import re
-import stat
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +11,7 @@ from pathlib import Path
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.base.plain_data import JsonObject
 from bwbench.base.units import BANDWIDTH
+from bwbench.network.link.data_file import FileKind, absolute_path, file_version, text_of
 from bwbench.network.link.frame_sizes import ETHERNET_FRAME_BYTES, TCP_PAYLOAD_BYTES
 from bwbench.network.link.link import Link
 from bwbench.network.link.rate_trace import RateTrace
@@ -29,14 +23,14 @@ MAX_BYTES = 32 * 1024 * 1024  # four hours of packets at 4 Mbit/s; anything larg
 MAX_DURATION_S = 31 * 86_400.0  # later than that, the unit of the time was taken for another
 SLOWEST_MEAN_BPS, FASTEST_BPS = 1e3, 1e12  # as of a link's rate
 MAHIMAHI_PACKET_BYTES = 1500  # "one packet" of the format: full IP packets
-_COMPRESSED = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open))
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _WIFI = re.compile(rf"\s*{_NUMBER}\s+\S+\s*")
 _FORMATS = (
     "'seconds<TAB>Mbit/s' in each line (wifi), one millisecond in each (mahimahi), "
     "or names of columns in the first and values in the others (csv)"
 )
-_TOO_LARGE = f"larger than {MAX_BYTES // 1024**2} MiB: no trace is that long; cut a piece out of it"
+_MEASURE_ONE = "Name one that is there, or measure one: 'bwbench link record'"
+TRACE = FileKind("trace", _FORMATS, MAX_BYTES, _MEASURE_ONE, "cut a piece out of it")
 
 
 @dataclass(frozen=True)
@@ -71,7 +65,7 @@ def load_trace(trace: Trace) -> RateTrace:
 def read_trace(trace: Trace) -> TraceFile:
     """The file behind ``trace``, without regard to ``start``; raises ConfigError like ``load_trace``."""
     path = os.path.expanduser(trace.file)
-    version = file_version(path, trace.file)
+    version = file_version(path, trace.file, TRACE)
     found = _read(path, version, trace.model_copy(update={"start_s": 0.0, "sha256": None, "mean_bps": None}))
     check_planned(trace.file, trace.sha256, found.sha256)
     return found
@@ -86,42 +80,10 @@ def check_planned(shown: str, planned_sha256: str | None, found_sha256: str) -> 
         )
 
 
-def file_version(path: str, shown: str, forms: str = _FORMATS) -> tuple[int, ...]:
-    """What changes when a trace file does.
-
-    Args:
-        shown: its name in messages; forms: what such a file may hold.
-
-    Raises ConfigError where there is no such file, or where it is none.
-    """
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        raise ConfigError(f"trace {shown}: no such file.{_near(path)}") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL inside the name
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"trace {shown}: cannot be read: {reason}") from None
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-        raise ConfigError(f"trace {shown}: is {kind}; name a file with {forms}")
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _near(path: str) -> str:
-    folder, name = os.path.split(path)
-    try:
-        near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
-    except (OSError, ValueError):
-        return f" There is no folder {folder}, either; is the path right?"
-    if near:
-        return f" Did you mean {os.path.join(folder, near[0])!r}?"
-    return " Name one that is there, or measure one: 'bwbench link record'"
-
-
 @lru_cache(maxsize=32)  # every cell of an experiment asks for the same few files
 def _read(path: str, version: tuple[int, ...], trace: Trace) -> TraceFile:
     shown, measures = trace.file, trace.measures
-    text, sha256 = text_of(path, shown)
+    text, sha256 = text_of(path, shown, TRACE)
     kind = _detect(text, shown) if trace.format == "auto" else trace.format
     if kind == "csv":
         if measures is None:
@@ -155,47 +117,6 @@ def _checked(parsed: Parsed, scale: float, shown: str) -> RateTrace:
         what = f"carries {BANDWIDTH.show(rates.mean_bps, 3)} on average"
         raise ConfigError(Problem(f"{what}; a link has 1 kbit/s to 1 Tbit/s: is the unit of the rate right?", shown))
     return rates
-
-
-def text_of(path: str, shown: str, forms: str = _FORMATS) -> tuple[str, str]:
-    """The text in a trace file, decompressed where it is compressed, and the SHA-256 of the file as it lies there.
-
-    Args:
-        shown: its name in messages; forms: what such a file may hold.
-
-    Raises ConfigError where it cannot be read, or is no text.
-    """
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"trace {shown}: cannot be read: {error.strerror}") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(Problem(_TOO_LARGE, shown))
-    return _text(raw, shown, forms), hashlib.sha256(raw).hexdigest()
-
-
-def _text(raw: bytes, shown: str, forms: str) -> str:
-    content = raw
-    for magic, opened in _COMPRESSED:
-        if raw.startswith(magic):
-            try:
-                with opened(io.BytesIO(raw)) as file:
-                    content = file.read(MAX_BYTES + 1)
-            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-                raise ConfigError(Problem(f"is compressed, and damaged or cut off: {error}", shown)) from None
-    if len(content) > MAX_BYTES:
-        raise ConfigError(Problem(_TOO_LARGE, shown))
-    if not content.strip():
-        raise ConfigError(Problem(f"the file is empty; a trace has {forms}", shown))
-    if b"\0" in content:
-        raise ConfigError(Problem(f"is no text file: it contains NUL bytes; a trace has {forms}", shown))
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        message = f"byte 0x{content[error.start]:02x} is not UTF-8: is this a text file?"
-        raise ConfigError(Problem(message, shown, line)) from None
 
 
 def _detect(text: str, shown: str) -> str:
@@ -258,7 +179,7 @@ def trace_notes(link: Link) -> list[str]:
 def _frozen(trace: Trace | None, folder: Path, problems: list[ConfigError]) -> JsonObject | None:
     if trace is None:
         return None
-    path = os.path.abspath(folder / Path(trace.file).expanduser())
+    path = absolute_path(trace.file, folder)
     absolute = trace.model_copy(update={"file": path})
     try:
         found = read_trace(absolute)

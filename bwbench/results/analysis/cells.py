@@ -104,16 +104,23 @@ def setting_of(config: JsonObject) -> Setting:
 
 @lru_cache(maxsize=1024)
 def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
-    """Bandwidth, round trip, words of a link: thousands of cells share a few links, and parsing one takes a while."""
+    """Bandwidth, round trip, words of a link: thousands of cells share a few links, and parsing one takes a while.
+
+    Between sites the round trip of the two that are farthest apart.
+    """
     link = json.loads(link_json)
-    bandwidth_bps = latency_s = None
+    bandwidth_bps = rtt_s = None
     if _shaped(link):
         bandwidth_bps = _quantity(BANDWIDTH.parse, link.get("bandwidth"))
         latency_s = _quantity(DURATION.parse, link.get("latency"))
+        rtt_s = None if latency_s is None else 2 * latency_s
+        if link.get("sites"):
+            with contextlib.suppress(ValidationError):
+                rtt_s = Link.recorded(link).farthest_rtt_s
         if bandwidth_bps is None:  # the slower direction of a link that gives both, or the mean of a trace
             with contextlib.suppress(ValidationError):
                 bandwidth_bps = Link.recorded(link).bottleneck_bps
-    return bandwidth_bps, None if latency_s is None else 2 * latency_s, describe_link(link)
+    return bandwidth_bps, rtt_s, describe_link(link)
 
 
 def standing_of(cell: CellRecord) -> ArmStanding:

@@ -78,12 +78,12 @@ def _stopped(item: PlannedCell, why: str | None) -> PlannedCell:
 def _put_down_to(item: PlannedCell, status: str) -> tuple[str, str]:
     """What such an end is put down to beside the arm, and the same in words."""
     if status in _ON_ITS_LINK:
-        return _link(item), f" on {_link(item)}"
+        return _link(item), f" on {item.cell.config.link.describe()}"
     return (_training(item), " with this optimizer, model and data") if status == "diverged" else ("", "")
 
 
 def _link(item: PlannedCell) -> str:
-    return item.cell.config.link.describe()
+    return item.cell.config.link.canonical_json
 
 
 def _training(item: PlannedCell) -> str:

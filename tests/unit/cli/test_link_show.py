@@ -160,6 +160,16 @@ def test_sites_are_drawn(tmp_path: Path) -> None:
     assert "there are no tc commands for this link: netem cannot do 'sites'" in text
 
 
+def test_a_way_between_sites_is_no_faster_than_the_nodes_themselves(tmp_path: Path) -> None:
+    slow = SITES.replace("1 Gbit/s", "20 Mbit/s")
+    (tmp_path / "offices.yaml").write_text(slow)
+    text = invoke("show", "--link", str(tmp_path / "offices.yaml"), "--nodes", "4").stdout
+    assert "  └───▶ oslo: 20 Mbit/s, 10.1 ms one way\n" in text
+    (tmp_path / "offices.yaml").write_text(slow.replace("bandwidth: 20 Mbit/s", "up: 60 Mbit/s\ndown: 30 Mbit/s", 1))
+    text = invoke("show", "--link", str(tmp_path / "offices.yaml"), "--nodes", "4").stdout
+    assert "  └───▶ oslo: 30 Mbit/s, 10.1 ms one way\n" in text
+
+
 def test_sites_as_json(tmp_path: Path) -> None:
     (tmp_path / "regions.yaml").write_text("{bandwidth: 1 Gbit/s, regions: {ohio: 1, seoul: 2}}")
     shown = show_json("--link", str(tmp_path / "regions.yaml"), "--nodes", "3")

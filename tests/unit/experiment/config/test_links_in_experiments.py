@@ -129,7 +129,7 @@ def test_hierarchical_follows_the_sites(tmp_path: Path) -> None:
     found = [point.config.collective.to_json().get("sites") for point in points]
     assert found == [[1, 3], [], None]
     names = [arm_name(point.config) for point in points]
-    assert names == ["hierarchical", "hierarchical(sites=[])", "ring"]
+    assert names == ["hierarchical", "hierarchical(workers_per_host=2)", "ring"]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,52 @@ def test_sites_that_do_not_go(tmp_path: Path, link: str, text: str) -> None:
     (problem,) = problems_of(path)
     assert problem.startswith(f"{path}:3: ")
     assert text in problem
+
+
+def test_auto_dilation_leaves_sites_that_do_not_go_to_those_who_say_so(tmp_path: Path) -> None:
+    more = "dilation: auto\ncompute: {step_time: 100 ms}\n"
+    (problem,) = problems_of(write(tmp_path / "a", "{bandwidth: 1 Gbit/s, regions: {ohio: 1, seoul: 1}}", more))
+    assert "the sites have 2 nodes (ohio 1, seoul 1), and there are 4" in problem
+
+
+@pytest.mark.parametrize(
+    ("regions", "line", "text"),
+    [
+        ("[ohio: 2, seoul: 2]", 5, 'link.regions: [{"ohio": 2}, {"seoul": 2}] is no list of names; write [oregon, '),
+        ("{ohio: 2,\n seoul: two}", 6, "link.regions.seoul: 'two' is no number of nodes; write 1 or more, like "),
+        ("{ohio: 4,\n soul: 1}", 6, "link.regions.soul: there is no 'soul'. Did you mean 'seoul'?"),
+        ("{ohio: 4, seoul: 0}", 5, "link.regions.seoul: 0 is no number of nodes"),
+        ("{ohio: 4, seoul: null}", 5, "link.regions: seoul without a number of nodes, and others with"),
+        ("[]", 5, "link.regions: []: paths lead from one region to another; name two or more, like [oregon"),
+        ("[ohio]", 5, 'link.regions: ["ohio"]: paths lead from one region to another; name two or more'),
+    ],
+)
+def test_regions_that_are_none_are_said_at_their_line(tmp_path: Path, regions: str, line: int, text: str) -> None:
+    path = write(tmp_path / "a", f"\n bandwidth: 1 Gbit/s\n regions: {regions}".replace("\n ", "\n    "))
+    (problem,) = problems_of(path)
+    assert problem.startswith(f"{path}:{line}: ")
+    assert text in problem
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("0 Mbit/s 10 ms", "wan.csv:2: from 'bern' to 'oslo': '0 Mbit/s' is out of range: it must be 1 kbit/s or more"),
+        ("10 Mbit/s 100 h", "wan.csv:2: from 'bern' to 'oslo': '100 h' is out of range: at most 1 min"),
+    ],
+)
+def test_a_path_out_of_range_is_said_with_its_line(tmp_path: Path, path: str, text: str) -> None:
+    file = write(tmp_path / "a", "{bandwidth: 1 Gbit/s, sites: [bern, oslo], paths: wan.csv}")
+    (tmp_path / "a" / "wan.csv").write_text(MATRIX.replace("100 Mbit/s 20 ms", path))
+    (problem,) = problems_of(file)
+    assert problem.startswith(f"{file}:3: link.paths: {text}")
+
+
+@pytest.mark.parametrize("key", ["paths", "trace"])
+def test_a_folder_of_nobody_is_no_such_file(tmp_path: Path, key: str) -> None:
+    rates = "sites: [bern, oslo], bandwidth: 1 Gbit/s" if key == "paths" else "latency: 3 ms"
+    (problem,) = problems_of(write(tmp_path / "a", f"{{{rates}, {key}: ~no-such-user/wan.csv}}"))
+    assert f"link.{key}: " in problem and "wan.csv: no such file. There is no folder" in problem
 
 
 def test_sites_are_for_emulated_nodes(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from bwbench.experiment.plan.composing import (
 )
 from bwbench.experiment.plan.described_models import Description
 from bwbench.methods.phases import LEAST_PERIODS, LEAST_STEPS, walk
+from bwbench.network.link.node_link import TcpSettings
 from bwbench.records import write_json_atomic
 
 EXPERIMENT = """
@@ -169,6 +170,15 @@ def test_the_share_is_spread_over_links_and_arms(load) -> None:
     assert len({cell.config.link.describe() for cell in chosen}) == 3
     chosen = choose_whole(cells, WholeConfig(share=0.5))
     assert len({(cell.arm, cell.config.link.describe()) for cell in chosen}) == 12
+
+
+def test_links_that_read_the_same_are_two(load) -> None:
+    first = build_plan(load()).cells[0]
+    link = first.config.link.model_copy(update={"tcp": TcpSettings(receive_buffer="1 MB")})
+    other = replace(first, id="1", config=first.config.model_copy(update={"link": link}))
+    assert link.describe() == first.config.link.describe()
+    chosen = choose_whole([first, replace(first, id="2"), other], WholeConfig(share=0, at_least=2))
+    assert [cell.id for cell in chosen] == [first.id, "1"]
 
 
 def test_the_choice_does_not_depend_on_what_is_done_or_asked_twice(load) -> None:

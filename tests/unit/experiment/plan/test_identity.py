@@ -220,6 +220,29 @@ def test_a_new_key_changes_no_id_until_it_is_used(monkeypatch: pytest.MonkeyPatc
     assert identity(config()) != before
 
 
+def of_sites(nodes: int, **asked: object) -> tuple[str, str]:
+    """Ids of the configuration, and of the record that it makes."""
+    link = Link.model_validate({"bandwidth": "1 Gbit/s", **asked})
+    made = config(nodes=nodes, link=link)
+    return identity(made), recorded_identity(made.model_dump(mode="json", by_alias=True))
+
+
+def test_a_path_has_one_id_whichever_direction_is_written() -> None:
+    path, sites = "100 Mbit/s 10 ms", ["a", "b"]
+    written = [{"a": {"b": path}}, {"b": {"a": path}}, {"b": {"a": path}, "a": {"b": path}}]
+    assert len({id_ for paths in written for id_ in of_sites(4, sites=sites, paths=paths)}) == 1
+    other = {"a": {"b": path}, "b": {"a": "100 Mbit/s 11 ms"}}
+    assert of_sites(4, sites=sites, paths=other)[0] != of_sites(4, sites=sites, paths=written[0])[0]
+
+
+def test_nodes_of_sites_count_as_they_are_dealt_out() -> None:
+    names = ["oregon", "virginia", "tokyo"]
+    written = [names, dict.fromkeys(names, 2), dict.fromkeys(names)]
+    assert len({id_ for regions in written for id_ in of_sites(6, regions=regions)}) == 1
+    assert of_sites(7, regions=names) == of_sites(7, regions={**dict.fromkeys(names, 2), "oregon": 3})
+    assert of_sites(6, regions=names)[0] != of_sites(6, regions={"oregon": 1, "virginia": 2, "tokyo": 3})[0]
+
+
 def test_a_default_of_the_link_that_changes_changes_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(config())
     monkeypatch.setitem(DEFAULTS["link"], "fairness", "airtime")  # as if the model's default had moved away from it

@@ -122,14 +122,33 @@ def test_no_bit_depends_on_the_cut(collective, codec):
     assert all(torch.equal(first, other) for other in others)
 
 
-def test_between_sites_the_way_that_holds_least_counts():
-    regions = {"bandwidth": "2 Gbit/s", "latency": "0.1 ms", "regions": {"oregon": 3, "tokyo": 1}}
-    link = Link.model_validate(regions)
-    assert in_flight_bytes(link, 4) == pytest.approx(523e6 / 8 * (0.05 + 0.0481), rel=1e-3)
-    assert in_flight_bytes(link.dilated(4), 2) == in_flight_bytes(link, 4)
-    slow = {**regions, "sites": {"a": {"bandwidth": "2 Mbit/s"}, "b": {"bandwidth": "9 Mbit/s"}}}
-    del slow["regions"]
-    assert in_flight_bytes(Link.model_validate(slow), 4) == pytest.approx(64_000, rel=0.01)
+def test_nodes_at_sites_of_their_own_have_as_much_in_flight_as_far_apart_at_one_place():
+    place = Link(bandwidth="20 Mbit/s", latency="130 ms")
+    path = "300 Mbit/s 130 ms"  # wider than the nodes' own links
+    apart = {"sites": ["a", "b", "c"], "paths": {"a": {"b": path, "c": path}, "b": {"c": path}}}
+    sites = Link.model_validate({"bandwidth": "20 Mbit/s", **apart})
+    assert in_flight_bytes(place, 3) == pytest.approx(125_000 + 325_000)
+    assert in_flight_bytes(sites, 3) == pytest.approx(in_flight_bytes(place, 3))
+
+
+def test_a_ring_through_sites_has_the_mean_of_its_hops_in_flight():
+    lan, queue_s = {"bandwidth": "2 Gbit/s", "latency": "0.1 ms"}, 0.05
+    link = Link.model_validate({**lan, "regions": {"oregon": 3, "tokyo": 1}})
+    slowest = 523e6 / 8
+    mean_s = (2 * 0.0001 + 2 * 0.0481) / 4  # two hops inside oregon, one there and one back
+    assert in_flight_bytes(link, 4) == pytest.approx(slowest * (queue_s + mean_s), rel=1e-6)
+    assert in_flight_bytes(link.dilated(4), 4) == in_flight_bytes(link, 4)
+    # Leaders, one a site: both hops are long.
+    assert in_flight_bytes(link, 2) == pytest.approx(slowest * (queue_s + 0.0481), rel=1e-6)
+    dealt = Link.model_validate({**lan, "regions": ["oregon", "virginia", "tokyo"]})
+    mean_s = 0.0001 + (0.0335 + 0.0715 + 0.048) / 6
+    assert in_flight_bytes(dealt, 6) == pytest.approx(slowest * (queue_s + mean_s), rel=1e-6)
+
+
+def test_a_slow_line_of_a_site_holds_its_own_queue():
+    sites = {"a": {"bandwidth": "2 Mbit/s"}, "b": {"bandwidth": "9 Mbit/s"}}
+    slow = Link.model_validate({"bandwidth": "2 Gbit/s", "latency": "0.1 ms", "sites": sites})
+    assert in_flight_bytes(slow, 4) == pytest.approx(64_000, rel=0.01)
 
 
 def test_between_sites_the_slowest_line_says_how_large_a_segment_is():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,30 @@ def test_lines_have_their_rates_and_queues() -> None:
     assert found.down == (SharedLine(200e6, 1_250_000), SharedLine(100e6, 250_000))
     assert [line.rate_bps for line in found.route(0, 1)] == [50e6, 100e6]
     assert found.route(0, 0) == []
+
+
+def test_a_queue_in_bandwidth_delay_products_goes_by_the_whole_round_trip() -> None:
+    lan = {"bandwidth": "1 Gbit/s", "latency": "5 ms", "queue": "1 bdp"}
+    site, far = {"bandwidth": "100 Mbit/s", "latency": "10 ms"}, {"bandwidth": "100 Mbit/s", "latency": "50 ms"}
+    found = network({**lan, "sites": {"a": site, "b": site, "c": far}}, 3)
+    # 10 ms there, 30 ms to c, and 5 ms of the LANs, both ways.
+    assert [line and line.queue_bytes for line in (*found.up, *found.down)] == pytest.approx([875_000] * 6)
+    paths = {"a": {"b": "100 Mbit/s 20 ms"}, "b": {"a": "100 Mbit/s 40 ms"}}
+    found = network({**lan, "sites": {"a": {"bandwidth": "100 Mbit/s"}, "b": {}}, "paths": paths}, 2)
+    lines = (found.up[0], found.down[0], found.paths[0][1], found.paths[1][0])  # 20 + 40 + 2 * 5 ms for all
+    assert [line and line.queue_bytes for line in lines] == pytest.approx([875_000] * 4)
+
+
+@pytest.mark.parametrize("rates", [{"up": "10 Mbit/s"}, {"down": "10 Mbit/s"}, {"bandwidth": "10 Mbit/s"}, {}])
+def test_queues_in_packets_are_recorded(rates: dict[str, str]) -> None:
+    sites = {"a": {**rates, "queue": "30 packets"}, "b": {}}
+    found = network({"bandwidth": "1 Gbit/s", "sites": sites, "paths": {"a": {"b": "10 Mbit/s 5 ms"}}}, 2)
+    applied: dict[str, Any] = found.applied()
+    assert [site["queue_packets"] for site in applied["sites"]] == [30 if rates else None, None]
+    applied = network({**OFFICES, "queue": "20 packets"}, 2).applied()
+    assert [site["queue_packets"] for site in applied["sites"]] == [20, None]
+    applied = network({**REGIONS, "queue": "20 packets"}, 3).applied()
+    assert {path["queue_packets"] for path in applied["paths"]} == {20}
 
 
 def test_half_of_its_latency_belongs_to_each_site() -> None:
@@ -155,6 +181,12 @@ def test_frozen_defaults_know_the_keys_of_sites() -> None:
         ({"sites": ["a", "b"], "paths": {"a": {"b": "10 Mbit/s 5 m"}}}, "'m' is not a unit of duration"),
         ({"sites": ["a", "b"], "paths": {"a": {"b": "fast"}}}, "'fast' is no path; write its rate and its one-way"),
         ({"sites": ["a", "b"], "paths": {"a": "10 Mbit/s 5 ms"}}, "paths.a: '10 Mbit/s 5 ms' is no row of paths"),
+        (
+            {"sites": ["a", "b"], "paths": {"file": "ok.csv", "between": {"a": {"b": "10 Mbit/s 5 ms"}}}},
+            "paths: 'file' and 'between' both say what the paths are; leave one of them out",
+        ),
+        ({"sites": {"file": {"bandwidth": "1 Mbit/s"}, "b": None}}, "sites.file.name: a site cannot be called 'file'"),
+        ({"sites": ["a", "between"]}, "sites.1.name: a site cannot be called 'between', which is a key of 'paths'"),
         ({"regions": ["oregon", "tokio"]}, "there is no 'tokio'. Did you mean 'tokyo'?"),
         ({"regions": ["ohio", "ohio"]}, "names one twice; say how many nodes it has"),
         ({"regions": 3}, "is no list of names; write [oregon, virginia]"),
@@ -278,3 +310,59 @@ def test_a_matrix_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "wan.csv").write_bytes(b",bern,oslo\nbern,\xff,\n")
     with pytest.raises(ConfigError, match="wan.csv:2: byte 0xff is not UTF-8"):
         freeze_link(link, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: os.mkfifo(path), "matrix of paths wan.csv: is no regular file; name a file with names and rows"),
+        (lambda path: path.mkdir(), "matrix of paths wan.csv: is a folder; name a file with names and rows"),
+        (lambda path: path.write_bytes(b",a\n" * (1 << 19)), "wan.csv: larger than 1 MiB: no matrix of paths is that"),
+        (lambda path: path.write_bytes(b",a\0,b\n"), "wan.csv: is no text file: it contains NUL bytes"),
+        (lambda path: path.write_text("# nothing\n"), "wan.csv: has remarks alone; a matrix of paths has names and"),
+    ],
+)
+def test_files_that_cannot_be_matrices(make: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+    make(tmp_path / "wan.csv")
+    link = Link.model_validate({"bandwidth": "1 Gbit/s", "sites": ["bern", "oslo"], "paths": "wan.csv"})
+    with pytest.raises(ConfigError) as error:
+        freeze_link(link, tmp_path)
+    assert message in str(error.value)
+
+
+def test_paths_are_written_down_in_both_directions(tmp_path: Path) -> None:
+    path, sites = "100 Mbit/s 10 ms", ["bern", "oslo"]
+    given = [{"bern": {"oslo": path}}, {"oslo": {"bern": path}}, {"oslo": {"bern": path}, "bern": {"oslo": path}}]
+    links = [Link.model_validate({"bandwidth": "1 Gbit/s", "sites": sites, "paths": paths}) for paths in given]
+    (tmp_path / "wan.csv").write_text(f",bern,oslo\nbern,,{path}\noslo,,\n")
+    asked = {"bandwidth": "1 Gbit/s", "sites": sites, "paths": "wan.csv"}
+    links.append(freeze_link(Link.model_validate(asked), tmp_path))
+    assert all(link == links[0] for link in links)
+    assert links[0].paths is not None and {*links[0].paths.between} == {"bern", "oslo"}
+
+
+def test_an_unknown_site_is_said_once_where_it_is_written() -> None:
+    found = refusals(sites=["a", "b"], paths={"a": {"b": "1 Mbit/s 5 ms"}, "b": {"c": "1 Mbit/s 5 ms"}})
+    assert [(place, text.split(".")[0]) for place, text in found] == [(("paths", "b"), "there is no site 'c'")]
+
+
+def test_words_of_a_link_span_its_sites() -> None:
+    offices, regions = Link.model_validate(OFFICES), Link.model_validate(REGIONS)
+    inside = "1 Gbit/s, 100 us one way (RTT 200 us), switched"
+    assert offices.describe() == f"{inside}, 2 sites (bern, oslo): 50 to 100 Mbit/s, RTT 20.2 ms between them"
+    words = "3 sites (oregon, virginia, tokyo): 523 to 790 Mbit/s, RTT 67 to 143 ms between them"
+    assert regions.describe(short=True) == f"1 Gbit/s, RTT 0 us, switched, {words}"
+    assert offices.in_brief == "1 Gbit/s, 100 us one way, 2 sites"
+    assert "12.5 to 25 Mbit/s, RTT 80.8 ms between them" in offices.dilated(4).describe()
+    slow = Link.model_validate({**REGIONS, "bandwidth": "600 Mbit/s"})  # of the nodes themselves
+    assert "523 to 600 Mbit/s" in slow.describe()
+    plain = Link.model_validate({"bandwidth": "1 Gbit/s", "latency": "0.1 ms"})
+    assert (plain.describe(), plain.in_brief) == (inside, "1 Gbit/s, 100 us one way")
+
+
+def test_the_farthest_round_trip_is_that_between_sites() -> None:
+    assert Link.model_validate(OFFICES).farthest_rtt_s == pytest.approx(0.0202)
+    assert Link.model_validate(REGIONS).farthest_rtt_s == pytest.approx(0.143)
+    assert Link.model_validate({"bandwidth": "1 Gbit/s", "latency": "1 ms"}).farthest_rtt_s == 0.002
+    unread = Link.model_validate({"bandwidth": "1 Gbit/s", "latency": "1 ms", "sites": ["a", "b"], "paths": "wan.csv"})
+    assert (unread.farthest_rtt_s, unread.describe().rpartition("switched, ")[2]) == (0.002, "2 sites (a, b)")

@@ -18,6 +18,12 @@ from bwbench.results.analysis.cells import _link_facts
         ({"up": "1 Mbit/s", "down": "16 Mbit/s", "latency": "15 ms"}, 1e6, 0.03, "1 Mbit/s"),
         ({"preset": "dsl"}, None, None, "up"),
         ("unshaped", None, None, "unshaped link"),
+        (
+            {"bandwidth": "1 Gbit/s", "latency": "0.25 ms", "regions": ["ohio", "seoul"]},
+            1e9,
+            0.1595,
+            "2 sites (ohio, seoul): 529 Mbit/s, RTT 160 ms between them",
+        ),
     ],
 )
 def test_a_link_may_have_one_rate_two_or_none(
