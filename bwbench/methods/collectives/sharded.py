@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.collectives.collective import AbstractCollective
@@ -71,8 +72,14 @@ class Sharded(AbstractKeepingParts):
                 place = _keeper(host, shard)
                 sent[place] += between.payload_bytes_per_rank[number]
                 received[place] += between.received_bytes_per_rank[number]
-        rounds = between.rounds * -(-workers // len(hosts[-1]))  # shards of a rank go one after the other
-        return Traffic(tuple(sent), tuple(received), rounds, between.serial_bytes, messages=workers * between.messages)
+        return replace(
+            between,
+            payload_bytes_per_rank=tuple(sent),
+            received_bytes_per_rank=tuple(received),
+            rounds=between.rounds * -(-workers // len(hosts[-1])),  # shards of a rank go one after the other
+            messages=workers * between.messages,
+            groups=tuple(tuple(_keeper(host, shard) for host in hosts) for shard in range(workers)),
+        )
 
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``, inside hosts and between them."""

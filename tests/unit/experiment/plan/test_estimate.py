@@ -302,6 +302,7 @@ OFFICES = Link.model_validate(
         },
     }
 )
+LANS = "link={bandwidth: 1 Gbit/s, sites: {a: {bandwidth: 10 Mbit/s}, b: {bandwidth: 10 Mbit/s}}}"
 REGIONS = Link.model_validate({"bandwidth": "1 Gbit/s", "regions": ["oregon", "virginia", "tokyo"]})
 
 
@@ -359,3 +360,12 @@ def test_hierarchical_sends_one_stream_a_site(tmp_path: Path) -> None:
     flat = sending_of(config(tmp_path, "algorithm=ring", *more), SHAPES)
     assert flat.inside is None
     assert transfer_time_s(asked.link, flat.traffic) == pytest.approx(line_s(1.5 * S, 10e6), rel=0.01)
+
+
+def test_what_a_server_sends_at_the_end_crosses_the_line_alone(tmp_path: Path) -> None:
+    asked = config(tmp_path, "nodes=8", LANS, "collective=parameter-server")
+    traffic = traffic_of(asked, SHAPES)
+    without_s = transfer_time_s(asked.link, replace(traffic, serial_bytes=0))
+    assert without_s == pytest.approx(line_s(4 * S, 10e6), rel=1e-3)  # four clients at the other site
+    copies_s = 4 / 7 * traffic.serial_bytes / GOODPUT
+    assert transfer_time_s(asked.link, traffic) - without_s == pytest.approx(copies_s, rel=1e-3)

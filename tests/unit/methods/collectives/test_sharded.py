@@ -45,6 +45,15 @@ def test_as_many_bytes_cross_as_leaders_would_send_and_every_rank_sends_its_part
     assert uneven.payload_bytes_per_rank == (500, 500, 1000), "the last rank has both shards of its host"
 
 
+def test_the_same_shard_goes_from_host_to_host():
+    traffic = Sharded(ShardedConfig(workers_per_host=2)).traffic(5, [1_000_000])
+    assert traffic.peers == "next"
+    assert traffic.groups == ((0, 2, 4), (1, 3, 4)), "the last rank has both shards of its host"
+    first, second = traffic.ways()
+    assert [way[:2] for way in first] == [(0, 2), (2, 4), (4, 0)]
+    assert [way[2] for way in (*first, *second)] == pytest.approx([2e6 / 3] * 6)
+
+
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])
 def test_a_host_alone_adds_up_in_the_order_of_the_ranks_as_a_leader_does(num_ranks):
     tensors = inputs(num_ranks, 10_007)
