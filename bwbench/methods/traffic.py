@@ -226,12 +226,3 @@ def _airtime_s(full: FullFrame, data_bytes: float, rate_bps: float, overhead_s: 
     frames = data_bytes / full.tcp_payload_bytes
     frame_s = overhead_s + full.num_bytes * 8 / rate_bps
     return frames * (frame_s + (ack_overhead_s + ACK_FRAME_BYTES * 8 / rate_bps) / SEGMENTS_PER_ACK)
-
-
-def inside_time_s(link: Link, traffic: Traffic) -> float:
-    """Seconds that one step's messages within the sites take, before and after those between them."""
-    if not link.shaped or not link.sites:
-        return 0.0
-    slowest_bps = min(node.slowest_bps for node in link.nodes(len(traffic.payload_bytes_per_rank)))
-    serial_s = traffic.serial_bytes * link.full_frame.wire_per_payload * 8 / slowest_bps
-    return float(serial_s + traffic.rounds * link.latency_s)

@@ -15,6 +15,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bwbench.base.component import Component
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import LEFT_OUT, CellConfig
@@ -23,9 +24,11 @@ from bwbench.experiment.config.resolve import resolve_method
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.slowest_node import mean_step_s
+from bwbench.methods.collectives.collective import AbstractCollective, NoCollective
 from bwbench.methods.compression.chain import nest
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.phases import WARM_UP_STEPS, first_exchange
-from bwbench.methods.traffic import Traffic, ack_per_payload, inside_time_s, transfer_time_s, wire_bytes
+from bwbench.methods.traffic import Traffic, ack_per_payload, added, transfer_time_s, wire_bytes
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
 
@@ -38,43 +41,41 @@ class Sending:
 
     Attributes:
         traffic: of a step, on average over a period.
-        warm_up_steps: first steps that differ; ``warm_up`` is the traffic of each.
+        inside: of such a step within hosts, beside ``traffic``, where that crosses a network; None where it does not.
+        warm_up_steps: first steps that differ; ``warm_up`` is the traffic of each, one after the other.
         rounds_per_step: exchanges of which an average step has a share: 1 where every step ends in one.
         waits: whether nodes wait for others in an exchange.
         first_exchange: the step, counted from 1, in which anything is sent for the first time; None where nobody says.
-        inside: of an average step within the link's sites, beside ``traffic``; None where nothing is.
     """
 
     traffic: Traffic
+    inside: Traffic | None = None
     warm_up_steps: int = 0
-    warm_up: Traffic | None = None
+    warm_up: tuple[Traffic, ...] = ()
     rounds_per_step: float = 1.0
     waits: bool = True
     first_exchange: int | None = None
-    inside: Traffic | None = None
+
+    @property
+    def step(self) -> tuple[Traffic, ...]:
+        """All traffic of an average step, one after the other."""
+        return (self.traffic,) if self.inside is None else (self.traffic, self.inside)
 
 
 def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
     """Payload of all kinds of steps, by what the components themselves say."""
-    found = _between_sites(config, parameter_shapes)
-    dense_bytes = GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
-    inside: Traffic = config.collective.build(COLLECTIVES).inside(config.nodes, dense_bytes)
-    return replace(found, inside=inside.scaled(min(1.0, found.rounds_per_step))) if inside.total_bytes else found
-
-
-def _between_sites(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
-    traffic = traffic_of(config, parameter_shapes)
+    traffic, inside = traffic_of(config, parameter_shapes), _inside_of(config, parameter_shapes)
     phases = config.algorithm.build(ALGORITHMS).phases(parameter_shapes)
     if not phases:  # whoever says nothing about its steps, and sends in the background, goes on without waiting
-        return Sending(traffic, waits=not traffic.in_background)
+        return Sending(traffic, inside, waits=not traffic.in_background)
     rounds = len(phases[-1].exchanges) / phases[-1].period or 1.0  # where nothing is ever sent, it does not matter
-    first = first_exchange(phases)
+    found = Sending(traffic, inside, rounds_per_step=rounds, first_exchange=first_exchange(phases))
     steps = sum(phase.num_steps for phase in phases if phase.num_steps is not None)
     if not steps:
-        return Sending(traffic, rounds_per_step=rounds, first_exchange=first)
-    size = GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
-    whole: Traffic = config.collective.build(COLLECTIVES).traffic(config.nodes, [size])
-    return Sending(traffic, steps, whole, rounds, first_exchange=first)
+        return found
+    collective, whole = config.collective.build(COLLECTIVES), [_gradient_bytes(parameter_shapes)]
+    warm_up = (collective.traffic(config.nodes, whole), collective.inside(config.nodes, whole, config.link))
+    return replace(found, warm_up_steps=steps, warm_up=warm_up)
 
 
 def traffic_of(config: NamedMethod, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic:
@@ -83,6 +84,41 @@ def traffic_of(config: NamedMethod, parameter_shapes: Sequence[tuple[int, ...]])
     collective = config.collective.build(COLLECTIVES)
     traffic: Traffic = algorithm.traffic(parameter_shapes, config.nodes, collective, lambda: nest(config.compression))
     return traffic
+
+
+def _inside_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic | None:
+    """What of one step stays within hosts: as ``traffic_of``, of an exchange in fp32 that goes no farther."""
+    inside = _Inside(config.collective.build(COLLECTIVES), config.link)
+    if not inside.traffic(config.nodes, [_gradient_bytes(parameter_shapes)]).total_bytes:
+        return None
+    algorithm = config.algorithm.build(ALGORITHMS)
+    traffic: Traffic = algorithm.traffic(parameter_shapes, config.nodes, inside, lambda: _dense(config.compression))
+    return traffic
+
+
+class _Inside(NoCollective):
+    """Stands in for a collective: an exchange is what that one moves within hosts."""
+
+    def __init__(self, whole: AbstractCollective, link: Link) -> None:
+        super().__init__()
+        self._whole, self._link = whole, link
+
+    def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
+        """Of buckets in fp32."""
+        return self._whole.inside(num_nodes, bucket_payload_bytes, self._link)
+
+
+def _dense(chain: Sequence[Component]) -> AbstractCodec:
+    """Of a chain what decides how many numbers are averaged: a linear codec, or none. They are in fp32."""
+    codec: AbstractCodec = nest(chain)
+    if not codec.linear:
+        return NoCompression()
+    codec.inner = None
+    return codec
+
+
+def _gradient_bytes(parameter_shapes: Sequence[tuple[int, ...]]) -> int:
+    return GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
 
 
 @dataclass(frozen=True)
@@ -184,11 +220,13 @@ class CellEstimate:
 
 def estimate_cells(cells: Sequence[Cell]) -> dict[str, CellEstimate]:
     """The estimate of each cell by its id. Raises ConfigError and LaunchError as ``describe``."""
-    sending: dict[str, Sending] = {}  # by nodes, model and method: cells that have these alike send the same
+    # By nodes, model, method and whether there are sites: cells that have these alike send the same.
+    sending: dict[str, Sending] = {}
     estimates = {}
     for cell, found in zip(cells, describe([cell.config for cell in cells]), strict=True):
         parts = (cell.config.algorithm, cell.config.collective, *cell.config.compression)
-        key = f"{cell.config.nodes} {found.parameter_shapes} {[part.to_json() for part in parts]}"
+        has_sites = bool(cell.config.link.sites)
+        key = f"{cell.config.nodes} {found.parameter_shapes} {[part.to_json() for part in parts]} {has_sites}"
         if key not in sending:
             try:
                 sending[key] = sending_of(cell.config, found.parameter_shapes)
@@ -209,7 +247,7 @@ def estimate(
     processes = config.nodes
     if config.compute.virtual:  # its nodes take turns, however many processors there are
         cores, processes = config.compute.threads, 1
-    traffic = sending.traffic
+    traffic, full = sending.traffic, config.link.full_frame
     # Nodes that share cores take turns, for which slow motion gives them time.
     contention = max(1.0, config.nodes * config.compute.threads / cores / config.dilation)
     unpadded_s = description.compute_s * config.accumulate * contention
@@ -217,11 +255,10 @@ def estimate(
     step_times = config.compute.step_times(config.nodes)
     padded_to_s = mean_step_s(step_times, steps, _steps_between_waits(config, sending))
     compute_s = max(unpadded_s, padded_to_s)
-    inside = sending.inside or Traffic.none(config.nodes)
-    communication_s = transfer_time_s(config.link, traffic) + inside_time_s(config.link, inside)
+    communication_s = sum(transfer_time_s(config.link, part) for part in sending.step)
     step_s = max(compute_s, communication_s) if traffic.in_background else compute_s + communication_s
-    whole_s = transfer_time_s(config.link, sending.warm_up) if sending.warm_up is not None else 0.0
-    each_bytes = map(sum, zip(traffic.payload_bytes_per_rank, inside.payload_bytes_per_rank, strict=True))
+    whole_s = sum(transfer_time_s(config.link, part) for part in sending.warm_up)
+    payload_bytes = added(*(part.payload_bytes_per_rank for part in sending.step))
     warm_up_steps = min(steps, sending.warm_up_steps)
     warm_up_step_s = compute_s + whole_s
     # Methods that average now and then rehearse that once, besides the first steps as they come.
@@ -234,10 +271,10 @@ def estimate(
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
     return CellEstimate(
         num_parameters=description.num_parameters,
-        payload_bytes_per_step=traffic.total_bytes + inside.total_bytes,
-        payload_bytes_per_rank=max(each_bytes, default=0.0),
-        wire_bytes_per_step=wire_bytes(traffic, config.link.full_frame) + wire_bytes(inside, config.link.full_frame),
-        ack_bytes_per_step=(traffic.total_bytes + inside.total_bytes) * ack_per_payload(config.link.full_frame),
+        payload_bytes_per_step=sum(payload_bytes),
+        payload_bytes_per_rank=max(payload_bytes, default=0.0),
+        wire_bytes_per_step=sum(wire_bytes(part, full) for part in sending.step),
+        ack_bytes_per_step=sum(payload_bytes) * ack_per_payload(full),
         compute_s=compute_s,
         unpadded_s=unpadded_s,
         padded_to_s=padded_to_s,

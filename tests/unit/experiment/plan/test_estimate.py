@@ -349,17 +349,52 @@ def test_lan_of_a_site_counts_where_it_is_slower() -> None:
 
 def test_hierarchical_sends_one_stream_a_site(tmp_path: Path) -> None:
     """Inside first, which the LAN carries; then half of what a ring over all would send, on each line."""
-    more = ["link={bandwidth: 1 Gbit/s, sites: {a: {bandwidth: 10 Mbit/s}, b: {bandwidth: 10 Mbit/s}}}"]
-    sending = sending_of(config(tmp_path, "algorithm=every-step", "collective=hierarchical", *more), SHAPES)
+    asked = config(tmp_path, "algorithm=every-step", "collective=hierarchical", LANS)
+    sending = sending_of(asked, SHAPES)
     assert sending.traffic.payload_bytes_per_rank == (S, 0, S, 0)
     assert sending.inside is not None and sending.inside.payload_bytes_per_rank == (S, S, S, S)
-    asked = config(tmp_path, "algorithm=every-step", "collective=hierarchical", *more)
     found = estimate(asked, Description(S // 4, SHAPES, 0.01), sending)
     assert found.communication_s == pytest.approx(line_s(S, 10e6) + 2 * S * 1514 / 1448 * 8 / 1e9, rel=0.01)
     assert found.payload_bytes_per_step == 6 * S
-    flat = sending_of(config(tmp_path, "algorithm=ring", *more), SHAPES)
+    flat = sending_of(config(tmp_path, "algorithm=ring", LANS), SHAPES)
     assert flat.inside is None
     assert transfer_time_s(asked.link, flat.traffic) == pytest.approx(line_s(1.5 * S, 10e6), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "compression", "share"),
+    [
+        ("{local-sgd: {period: 8}}", "none", 1 / 8),
+        ("{streaming-diloco: {period: 20}}", "none", 1 / 20),  # each fragment once a period
+        ("{des-loc: {period: 10, first_moment: 2, second_moment: 5}}", "none", 0.1 + 0.05 + 0.02),
+        ("{sparta: {ratio: 0.01}}", "none", 0.01),
+        ("every-step", "fp16", 1),  # the codec encodes what leaders exchange alone
+        ("every-step", "[random-k, fp16]", 0.1),  # which forms means of a subset, inside in fp32
+    ],
+)
+def test_inside_goes_what_is_exchanged_in_fp32(tmp_path: Path, algorithm: str, compression: str, share: float) -> None:
+    keys = (f"algorithm={algorithm}", "collective=hierarchical", f"compression={compression}", "optimizer=adam", LANS)
+    sending = sending_of(config(tmp_path, *keys), SHAPES)
+    assert sending.inside is not None
+    assert sending.inside.payload_bytes_per_rank == pytest.approx((S * share,) * 4, rel=1e-3)
+
+
+def test_first_steps_cross_the_lan_too(tmp_path: Path) -> None:
+    collective = "collective={hierarchical: {across: scatter-gather}}"
+    keys = ("algorithm=qadam", collective, "compression=int8", "optimizer=adam", LANS)
+    sending = sending_of(config(tmp_path, *keys), SHAPES)
+    assert [traffic.payload_bytes_per_rank for traffic in sending.warm_up] == [(S, 0, S, 0), (S, S, S, S)]
+
+
+def test_hosts_that_are_told_take_their_time_on_a_link_without_sites(tmp_path: Path) -> None:
+    """Members to leaders, leaders to members; before them half of what a ring over all would send."""
+    asked = config(tmp_path, "collective={hierarchical: {sites: [2, 2]}}")
+    sending = sending_of(asked, SHAPES)
+    assert sending.inside is not None
+    inside_s = line_s(S, 10e6) + S / GOODPUT + 2 * 2.5e-3
+    assert transfer_time_s(asked.link, sending.inside) == pytest.approx(inside_s, rel=1e-3)
+    found = estimate(asked, Description(S // 4, SHAPES, 0.01), sending)
+    assert found.communication_s == pytest.approx(transfer_time_s(asked.link, sending.traffic) + inside_s, rel=1e-3)
 
 
 def test_what_a_server_sends_at_the_end_crosses_the_line_alone(tmp_path: Path) -> None:
