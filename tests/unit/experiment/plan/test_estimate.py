@@ -397,6 +397,28 @@ def test_hosts_that_are_told_take_their_time_on_a_link_without_sites(tmp_path: P
     assert found.communication_s == pytest.approx(transfer_time_s(asked.link, sending.traffic) + inside_s, rel=1e-3)
 
 
+def test_shards_go_to_the_next_host_and_cross_the_lan(tmp_path: Path) -> None:
+    link = "link={bandwidth: 1 Gbit/s, latency: 0.1 ms, regions: [oregon, virginia, tokyo]}"
+    asked = config(tmp_path, "nodes=6", link, "collective=sharded")
+    sending = sending_of(asked, ((10_000_000,),))
+    each_s = 4 / 3 * 40e6 * 1514 / 1448 * 8 / 523e6  # the other direction of a path is empty
+    waited_s = waiting_time_s(asked.link, sending.traffic)
+    assert waited_s == pytest.approx(4 * (0.0001 + (0.0335 + 0.0715 + 0.048) / 3))
+    assert transfer_time_s(asked.link, sending.traffic) - waited_s == pytest.approx(each_s, rel=1e-3)
+    assert sending.inside is not None and sending.inside.payload_bytes_per_rank == (40e6,) * 6
+    assert transfer_time_s(asked.link, sending.inside) == pytest.approx(line_s(40e6, 1e9) + 2 * 0.0001, rel=1e-3)
+    apart = config(tmp_path, "nodes=6", "collective=sharded")
+    assert sending_of(apart, ((10_000_000,),)).inside is None, "as on one host, where no network is between"
+
+
+def test_hosts_that_span_sites_cross_their_lines(tmp_path: Path) -> None:
+    """Hosts of four, sites of two: half of the mates of a rank are at the other site."""
+    asked = config(tmp_path, LANS, "collective={sharded: {workers_per_host: 4}}")
+    sending = sending_of(asked, SHAPES)
+    assert sending.inside is not None and sending.traffic.total_bytes == 0
+    assert transfer_time_s(asked.link, sending.inside) == pytest.approx(line_s(2 * 1.5 * S * 2 / 3, 10e6), rel=1e-3)
+
+
 def test_what_a_server_sends_at_the_end_crosses_the_line_alone(tmp_path: Path) -> None:
     asked = config(tmp_path, "nodes=8", LANS, "collective=parameter-server")
     traffic = traffic_of(asked, SHAPES)
