@@ -16,7 +16,7 @@ from fixtures_matrices import write_matrix
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.plan import build_plan
-from bwbench.experiment.plan.estimate import traffic_of
+from bwbench.experiment.plan.sending import traffic_of
 from bwbench.methods.roles import CENTRAL, HEADROOM, METHOD, PARTIAL, Topology
 from bwbench.records import iter_cells
 from bwbench.results.analysis.comparison import compare_cells

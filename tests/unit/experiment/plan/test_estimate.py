@@ -17,7 +17,8 @@ from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
-from bwbench.experiment.plan.estimate import Sending, estimate, num_evaluations, num_tests, sending_of, traffic_of
+from bwbench.experiment.plan.estimate import estimate, num_evaluations, num_tests
+from bwbench.experiment.plan.sending import Sending, sending_of, traffic_of
 from bwbench.methods.traffic import Peers, Traffic, transfer_time_s, waiting_time_s, wire_bytes
 from bwbench.network.link import UNSHAPED, Link
 
