@@ -19,7 +19,7 @@ from bwbench.cli.output import new_table, print_json, size, stderr, stdout
 
 if TYPE_CHECKING:
     from bwbench.base.registry import Entry, Registry
-    from bwbench.experiment.plan.estimate import NamedTraffic
+    from bwbench.experiment.plan.sending import NamedTraffic
     from bwbench.network.probe.machine import MachineFinding
     from bwbench.training.datasets.fetch import DownloadProgress, ReportProgress
 
@@ -130,7 +130,7 @@ def _content(entry: Entry, registry: Registry) -> dict[str, object]:
 
 def _all_sent(names: Iterable[str], num_parameters: int, num_nodes: int) -> Iterator[NamedTraffic | None]:
     """What each sends by its default options; None where a broken package does not tell."""
-    from bwbench.experiment.plan.estimate import named_traffic
+    from bwbench.experiment.plan.sending import named_traffic
 
     for name in names:
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from itertools import permutations
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, permutations
 from typing import Literal
 
 from bwbench.network.link import Link
@@ -13,9 +15,10 @@ from bwbench.network.link.node_link import path_between
 from bwbench.network.link.site_network import SiteNetwork
 
 GLOO_HEADER_BYTES = 48  # before each message; and twice in a frame of its own, since both sides say that they are ready
-# To whom each rank that sends anything sends it: to the next of them, to the next and to the one before, to the busiest
-# and that to all others, or to all others alike.
+# To whom each rank of a group sends: to the next of them, to the next and to the one before, to the busiest and that to
+# all others, or to all others alike.
 Peers = Literal["next", "neighbours", "hub", "all"]
+Way = tuple[int, int, float]  # from which rank to which, and how many bytes
 SEGMENTS_PER_ACK = 2  # TCP delays acknowledgements to one in two full segments
 
 
@@ -33,13 +36,16 @@ class Traffic:
         received_bytes_per_rank: bytes that each rank receives; length N. The sums of both are equal.
         rounds: messages that follow one another, each delayed by the link's one-way latency; over all buckets. A
             fraction where an algorithm does not exchange in every step.
-        serial_bytes: those bytes of the busiest rank that cannot overlap with its own other direction, because it must
-            have received them before it sends them on, e.g. the last bucket of a parameter server. 0 where every rank
-            sends and receives at the same time all along, as in a ring.
+        serial_bytes: those bytes that the busiest rank of a group sends to all others of it and that cannot overlap
+            with its own other direction, because it must have received them before it sends them on, e.g. the last
+            segment of a parameter server. 0 where every rank sends and receives at the same time all along, as in a
+            ring.
         messages: that carry the payload, sent by all ranks together: each costs headers of its own. 0 where a method
             does not say.
         in_background: sent while the nodes compute, over whole steps: it lengthens a step only where it takes longer.
         peers: to whom; between sites it decides which lines carry it. A ring's rounds go from each to the ``next``.
+        groups: who exchange with one another, each group by itself and all at the same time. A rank in several of them
+            sends as much in each. None where all that send anything are one group.
     """
 
     payload_bytes_per_rank: tuple[float, ...]
@@ -49,6 +55,7 @@ class Traffic:
     in_background: bool = False
     messages: float = 0.0
     peers: Peers = "all"
+    groups: tuple[tuple[int, ...], ...] | None = None
 
     @classmethod
     def none(cls, num_nodes: int) -> Traffic:
@@ -57,29 +64,69 @@ class Traffic:
 
     def scaled(self, factor: float) -> Traffic:
         """This traffic times ``factor``: 1/H for what happens every H steps."""
-        sent = tuple(factor * size for size in self.payload_bytes_per_rank)
-        received = tuple(factor * size for size in self.received_bytes_per_rank)
-        rounds, serial, messages = (factor * value for value in (self.rounds, self.serial_bytes, self.messages))
-        return Traffic(sent, received, rounds, serial, self.in_background, messages, self.peers)
+        return replace(
+            self,
+            payload_bytes_per_rank=tuple(factor * size for size in self.payload_bytes_per_rank),
+            received_bytes_per_rank=tuple(factor * size for size in self.received_bytes_per_rank),
+            rounds=factor * self.rounds,
+            serial_bytes=factor * self.serial_bytes,
+            messages=factor * self.messages,
+        )
 
     def plus(self, other: Traffic) -> Traffic:
-        """This traffic and another, one after the other."""
-        sent = tuple(map(sum, zip(self.payload_bytes_per_rank, other.payload_bytes_per_rank, strict=True)))
-        received = tuple(map(sum, zip(self.received_bytes_per_rank, other.received_bytes_per_rank, strict=True)))
-        rounds, serial_bytes = self.rounds + other.rounds, self.serial_bytes + other.serial_bytes
+        """This traffic and another between the same ranks, one after the other."""
         said = all(traffic.messages or not traffic.total_bytes for traffic in (self, other))
-        messages = self.messages + other.messages if said else 0.0
-        return Traffic(sent, received, rounds, serial_bytes, self.in_background, messages, self.peers)
+        return replace(
+            self,
+            payload_bytes_per_rank=added(self.payload_bytes_per_rank, other.payload_bytes_per_rank),
+            received_bytes_per_rank=added(self.received_bytes_per_rank, other.received_bytes_per_rank),
+            rounds=self.rounds + other.rounds,
+            serial_bytes=self.serial_bytes + other.serial_bytes,
+            messages=self.messages + other.messages if said else 0.0,
+        )
 
     @property
     def total_bytes(self) -> float:
         """Payload sent by all ranks together."""
         return sum(self.payload_bytes_per_rank)
 
-    @property
-    def busiest_bytes(self) -> float:
-        """The most that one direction of one node's link carries."""
-        return max((*self.payload_bytes_per_rank, *self.received_bytes_per_rank), default=0.0)
+    def ways(self) -> list[list[Way]]:
+        """Who sends how much to whom, by group."""
+        found = []
+        for group in self._sent_in_groups():
+            ranks, hub = list(group), max(group, key=group.__getitem__)
+            ways: list[Way] = []
+            for place, (rank, size) in enumerate(group.items()):
+                if self.peers in ("next", "neighbours"):
+                    distances = (1,) if self.peers == "next" else (1, -1)
+                    others = dict.fromkeys(ranks[(place + distance) % len(ranks)] for distance in distances)
+                else:
+                    others = dict.fromkeys(ranks if self.peers == "all" or rank == hub else (hub,))
+                others.pop(rank, None)
+                ways += [(rank, other, size / len(others)) for other in others]
+            found.append(ways)
+        return found
+
+    def serial_ways(self) -> list[Way]:
+        """What of this the busiest rank of each group sends to all others when it has received everything."""
+        found: list[Way] = []
+        for group in self._sent_in_groups() if self.serial_bytes else ():
+            hub = max(group, key=group.__getitem__)
+            found += [(hub, other, self.serial_bytes / (len(group) - 1)) for other in group if other != hub]
+        return found
+
+    def _sent_in_groups(self) -> list[dict[int, float]]:
+        """Bytes of each rank in each group, in the order of its members."""
+        sizes = self.payload_bytes_per_rank
+        everyone = range(len(sizes))
+        groups = self.groups or ([rank for rank in everyone if sizes[rank] > 0] or everyone,)
+        shares = Counter(rank for group in groups for rank in group)
+        return [{rank: sizes[rank] / shares[rank] for rank in group} for group in groups]
+
+
+def added(*per_rank: Sequence[float]) -> tuple[float, ...]:
+    """Bytes of each rank, of several exchanges together."""
+    return tuple(map(sum, zip(*per_rank, strict=True)))
 
 
 def wire_bytes(traffic: Traffic, full: FullFrame) -> float:
@@ -117,12 +164,15 @@ def transfer_time_s(link: Link, traffic: Traffic) -> float:
             sending_s += _airtime_s(full, sent, phy_bps, up_s, down_s)
             sending_s += _airtime_s(full, received, phy_bps, down_s, up_s)
     else:
-        sending_s = traffic.serial_bytes * full.wire_per_payload * 8 / min(node.slowest_bps for node in nodes)
+        serial_s = traffic.serial_bytes * full.wire_per_payload * 8 / min(node.slowest_bps for node in nodes)
         busiest_s = max(
             max(_line_s(full, sent, received, node.up_bps), _line_s(full, received, sent, node.down_bps))
             for node, (sent, received) in zip(nodes, pairs, strict=True)
         )
-        sending_s += busiest_s if sites is None else max(busiest_s, _between_sites_s(full, traffic, sites))
+        if sites is not None:
+            serial_s = max(serial_s, _slowest_line_s(full, traffic.serial_ways(), sites))
+            busiest_s = max(busiest_s, _slowest_line_s(full, chain.from_iterable(traffic.ways()), sites))
+        sending_s = serial_s + busiest_s
     return float(sending_s + waiting_time_s(link, traffic))
 
 
@@ -139,26 +189,24 @@ def waiting_time_s(link: Link, traffic: Traffic) -> float:
     if sites is None:
         kinds = permutations(nodes, 2)
         return float(traffic.rounds * max((path_between(src, dst).latency_s for src, dst in kinds), default=0.0))
-    paths, active = sites.paths_among(nodes), _active(traffic)
-    if traffic.peers in ("next", "neighbours"):
-        latencies_s = [paths[src][dst].latency_s for src, dst in zip(active, [*active[1:], *active[:1]], strict=True)]
-        return float(traffic.rounds * (sum(latencies_s) / len(active) if traffic.peers == "next" else max(latencies_s)))
-    return float(traffic.rounds * max(paths[src][dst].latency_s for src, dst in permutations(active, 2)))
+    paths, longest_s = sites.paths_among(nodes), 0.0
+    for ways in traffic.ways():
+        latencies_s = [paths[src][dst].latency_s for src, dst, _ in ways] or [0.0]
+        mean_s = sum(latencies_s) / len(latencies_s)
+        longest_s = max(longest_s, mean_s if traffic.peers == "next" else max(latencies_s))
+    return float(traffic.rounds * longest_s)
 
 
-def _active(traffic: Traffic) -> list[int]:
-    """Ranks that send; all where nobody sends anything."""
-    sizes = traffic.payload_bytes_per_rank
-    return [rank for rank, size in enumerate(sizes) if size > 0] or list(range(len(sizes)))
-
-
-def _between_sites_s(full: FullFrame, traffic: Traffic, sites: SiteNetwork) -> float:
+def _slowest_line_s(full: FullFrame, ways: Iterable[Way], sites: SiteNetwork) -> float:
     """Seconds of the line between sites that takes longest, with the acknowledgements of what comes the other way."""
-    sent, number = bytes_between_sites(traffic, sites), len(sites.names)
+    number, site_of = len(sites.names), sites.site_of
+    sent = [[0.0] * number for _ in sites.names]  # bytes between sites, [src][dst]
+    for src, dst, num_bytes in ways:
+        if site_of[src] != site_of[dst]:
+            sent[site_of[src]][site_of[dst]] += num_bytes
     times_s = [0.0]
     for site in range(number):
-        out = sum(sent[site][other] for other in range(number) if other != site)
-        into = sum(sent[other][site] for other in range(number) if other != site)
+        out, into = sum(sent[site]), sum(row[site] for row in sent)
         for line, there, back in ((sites.up[site], out, into), (sites.down[site], into, out)):
             if line is not None:
                 times_s.append(_line_s(full, there, back, line.rate_bps))
@@ -166,39 +214,6 @@ def _between_sites_s(full: FullFrame, traffic: Traffic, sites: SiteNetwork) -> f
         if (line := sites.paths[src][dst]) is not None:
             times_s.append(_line_s(full, sent[src][dst], sent[dst][src], line.rate_bps))
     return max(times_s)
-
-
-def bytes_between_sites(traffic: Traffic, sites: SiteNetwork) -> list[list[float]]:
-    """Payload that the nodes of each site send to those of each, ``[src][dst]``, by whom each rank sends to."""
-    number, site_of, sizes = len(sites.names), sites.site_of, traffic.payload_bytes_per_rank
-    sent = [[0.0] * number for _ in range(number)]
-    active = _active(traffic)
-    if len(active) < 2:
-        return sent
-    if traffic.peers in ("next", "neighbours"):
-        shares = {1: 1.0} if traffic.peers == "next" or len(active) == 2 else {1: 0.5, -1: 0.5}
-        for place, rank in enumerate(active):
-            for distance, share in shares.items():
-                sent[site_of[rank]][site_of[active[(place + distance) % len(active)]]] += share * sizes[rank]
-        return sent
-    hub = max(active, key=lambda rank: sizes[rank]) if traffic.peers == "hub" else None
-    counts = [sum(site_of[rank] == site for rank in active) for site in range(number)]
-    for rank in active:
-        if hub is not None and rank != hub:
-            sent[site_of[rank]][site_of[hub]] += sizes[rank]
-            continue
-        for site, count in enumerate(counts):
-            sent[site_of[rank]][site] += sizes[rank] * (count - (site == site_of[rank])) / (len(active) - 1)
-    return sent
-
-
-def inside_time_s(link: Link, traffic: Traffic) -> float:
-    """Seconds that one step's messages within the sites take, before and after those between them."""
-    if not link.shaped or not link.sites:
-        return 0.0
-    slowest_bps = min(node.slowest_bps for node in link.nodes(len(traffic.payload_bytes_per_rank)))
-    serial_s = traffic.serial_bytes * link.full_frame.wire_per_payload * 8 / slowest_bps
-    return float(serial_s + traffic.rounds * link.latency_s)
 
 
 def _line_s(full: FullFrame, data_bytes: float, back_bytes: float, rate_bps: float) -> float:

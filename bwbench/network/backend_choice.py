@@ -23,7 +23,7 @@ FEWEST_SUPER_BPS = 50e6  # below that even two segments take longer than LONGEST
 LONGEST_S = 0.0005  # on the link: what a super-packet adds to a delay, and to a burst of losses
 MOST_BYTES = 61_440  # with all headers a super-packet then fits a slot of 64 KiB in the relay's receive ring
 
-# The same as super-packets, of all nodes together, on one core of 2024. With one core the workers have to share it.
+# Full super-packets, of all nodes together, on one core of 2024. With one core the workers have to share it.
 MOST_SUPER_BPS = 4e9
 
 
@@ -88,9 +88,13 @@ def _relative_size(link: Link) -> float:
 
 
 def relay_limit_bps(link: Link, num_nodes: int, num_cores: int | None = None) -> float:
-    """What the relay will hardly carry more of than this, all nodes together."""
-    singly = super_packet_bytes(link, num_nodes) is None
-    most_bps = min(MOST_SUPER_BPS, MOST_SINGLE_TOTAL_BPS * _relative_size(link)) if singly else MOST_SUPER_BPS
+    """What the relay will hardly carry more of than this, all nodes together.
+
+    Its work goes by packets, so that it carries as many of them, however large they are: short super-packets, as a slow
+    line demands them, are little better than single frames.
+    """
+    packet_bytes = super_packet_bytes(link, num_nodes) or link.full_frame.num_bytes
+    most_bps = min(MOST_SUPER_BPS, MOST_SINGLE_TOTAL_BPS * (packet_bytes / ETHERNET_FRAME_BYTES))
     return most_bps / 2 if (num_cores or os.cpu_count() or 1) < 2 else most_bps
 
 
@@ -102,12 +106,13 @@ def beyond_relay(link: Link, num_nodes: int, num_cores: int | None = None) -> st
     total_bps = sum(node.up_bps for node in nodes)
     if link.air is not None:
         total_bps = link.air.capacity_bps(link.base.up_bps)
-    singly = super_packet_bytes(link, num_nodes) is None
+    largest_bytes = super_packet_bytes(link, num_nodes)
     most_bps = relay_limit_bps(link, num_nodes, num_cores)
     if total_bps <= most_bps:
         return None
     total = BANDWIDTH.show(total_bps, 3)
-    most = f"{BANDWIDTH.format(most_bps)} {'packet by packet' if singly else 'in super-packets'}"
+    how = "packet by packet" if largest_bytes is None else f"in super-packets of {largest_bytes / 1000:.3g} kB"
+    most = f"{BANDWIDTH.show(most_bps, 3)} {how}"
     return (
         f"{num_nodes} nodes may send {total} at once, and the relay carries about {most}: cells may end as "
         "invalid, runs with exit status 3. 'bwbench doctor' measures this machine"

@@ -27,13 +27,13 @@ SOME_PAIRS = [pair for pair in PAIRS if pair[1] in CODECS]
 PARTIAL_PAIRS = [(ours, codec) for ours in PARTIAL for codec in COMPRESSIONS.names() if goes_with(ours, codec)]
 
 
-def average(collective_name, codec_name, tensors, steps=1, tag=3, options=None):
+def average(collective_name, codec_name, tensors, steps=1, tag=3, options=None, link=None):
     """Result, payload bytes and codec of each rank after averaging the same inputs ``steps`` times."""
 
     def work(group, rank):
         ours = COLLECTIVES.load(collective_name)
         collective = ours(ours.Config(**(options or {})))
-        collective.connect(group)
+        collective.connect(group, link)
         codec = make_codec(codec_name, tensors[rank].numel(), rank, tag)
         for _ in range(steps):
             bucket = tensors[rank].clone()

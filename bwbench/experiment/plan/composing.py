@@ -23,7 +23,8 @@ from bwbench.experiment.config.experiment import Experiment, WholeConfig
 from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import describe
-from bwbench.experiment.plan.estimate import estimate_cells, traffic_of
+from bwbench.experiment.plan.estimate import estimate_cells
+from bwbench.experiment.plan.sending import traffic_of
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
 from bwbench.methods.traffic import transfer_time_s, waiting_time_s
 from bwbench.network.link import Link

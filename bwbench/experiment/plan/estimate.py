@@ -1,6 +1,6 @@
-"""What a cell sends in a step, as its components say, and how long it should take, from its link, its payload and the
-speed of computing: training, starting workers, measuring the link twice, evaluations. All that can be said before any
-cell has run; what finished cells teach stands in ``plan/calibration.py``.
+"""How long a cell should take, from its link, its payload and the speed of computing: training, starting workers,
+measuring the link twice, evaluations. All that can be said before any cell has run; what finished cells teach stands in
+``plan/calibration.py``.
 
 A link of its own for every node carries its busiest direction; one shared air carries everything, and twice, because a
 frame between two stations goes through the access point. Left out are software time per message and retransmissions,
@@ -9,127 +9,21 @@ which make it slower, and overlap with the backward pass, which makes it faster.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bwbench.base.errors import ConfigError
-from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.experiment.config.cell_config import LEFT_OUT, CellConfig
-from bwbench.experiment.config.combinations import NamedMethod
-from bwbench.experiment.config.resolve import resolve_method
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
+from bwbench.experiment.plan.sending import Sending, sending_of
 from bwbench.experiment.plan.slowest_node import mean_step_s
-from bwbench.methods.compression.chain import nest
-from bwbench.methods.phases import WARM_UP_STEPS, first_exchange
-from bwbench.methods.traffic import Traffic, ack_per_payload, inside_time_s, transfer_time_s, wire_bytes
+from bwbench.methods.phases import WARM_UP_STEPS
+from bwbench.methods.traffic import ack_per_payload, added, transfer_time_s, wire_bytes
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
-
-GRADIENT_BYTES = 4  # of an element, fp32
-
-
-@dataclass(frozen=True)
-class Sending:
-    """What a method puts on the network.
-
-    Attributes:
-        traffic: of a step, on average over a period.
-        warm_up_steps: first steps that differ; ``warm_up`` is the traffic of each.
-        rounds_per_step: exchanges of which an average step has a share: 1 where every step ends in one.
-        waits: whether nodes wait for others in an exchange.
-        first_exchange: the step, counted from 1, in which anything is sent for the first time; None where nobody says.
-        inside: of an average step within the link's sites, beside ``traffic``; None where nothing is.
-    """
-
-    traffic: Traffic
-    warm_up_steps: int = 0
-    warm_up: Traffic | None = None
-    rounds_per_step: float = 1.0
-    waits: bool = True
-    first_exchange: int | None = None
-    inside: Traffic | None = None
-
-
-def sending_of(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
-    """Payload of all kinds of steps, by what the components themselves say."""
-    found = _between_sites(config, parameter_shapes)
-    dense_bytes = GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
-    inside: Traffic = config.collective.build(COLLECTIVES).inside(config.nodes, dense_bytes)
-    return replace(found, inside=inside.scaled(min(1.0, found.rounds_per_step))) if inside.total_bytes else found
-
-
-def _between_sites(config: CellConfig, parameter_shapes: Sequence[tuple[int, ...]]) -> Sending:
-    traffic = traffic_of(config, parameter_shapes)
-    phases = config.algorithm.build(ALGORITHMS).phases(parameter_shapes)
-    if not phases:  # whoever says nothing about its steps, and sends in the background, goes on without waiting
-        return Sending(traffic, waits=not traffic.in_background)
-    rounds = len(phases[-1].exchanges) / phases[-1].period or 1.0  # where nothing is ever sent, it does not matter
-    first = first_exchange(phases)
-    steps = sum(phase.num_steps for phase in phases if phase.num_steps is not None)
-    if not steps:
-        return Sending(traffic, rounds_per_step=rounds, first_exchange=first)
-    size = GRADIENT_BYTES * sum(math.prod(shape) for shape in parameter_shapes)
-    whole: Traffic = config.collective.build(COLLECTIVES).traffic(config.nodes, [size])
-    return Sending(traffic, steps, whole, rounds, first_exchange=first)
-
-
-def traffic_of(config: NamedMethod, parameter_shapes: Sequence[tuple[int, ...]]) -> Traffic:
-    """Payload of one step, by what the components themselves say."""
-    algorithm = config.algorithm.build(ALGORITHMS)
-    collective = config.collective.build(COLLECTIVES)
-    traffic: Traffic = algorithm.traffic(parameter_shapes, config.nodes, collective, lambda: nest(config.compression))
-    return traffic
-
-
-@dataclass(frozen=True)
-class NamedTraffic:
-    """Where a name stands on the three axes, and what it sends.
-
-    Attributes:
-        algorithm, collective: their names.
-        codec: names of the codecs, joined by ``+``.
-        num_nodes: as many as asked, 1 for what trains alone.
-        payload_bytes_per_rank: sent in one optimizer step by the rank that sends most; the mean over a period where
-            steps differ. None where the name does not go with this many nodes.
-    """
-
-    algorithm: str
-    collective: str
-    codec: str
-    num_nodes: int
-    payload_bytes_per_rank: float | None
-
-
-def named_traffic(name: str, num_parameters: int, num_nodes: int) -> NamedTraffic:
-    """Of a preset or an algorithm with its default options; imports no torch.
-
-    Args:
-        num_parameters: as one square matrix, as large as it gets, and one vector that holds the rest.
-
-    Raises ConfigError where the name has options without a default.
-    """
-    try:
-        method = resolve_method({"algorithm": name}, num_nodes).config
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {'; '.join(map(str, error.problems))}") from None
-    side = math.isqrt(num_parameters)
-    rest = num_parameters - side * side
-    shapes: list[tuple[int, ...]] = [(side, side), (rest,)] if rest else [(side, side)]
-    payload = None
-    with contextlib.suppress(ConfigError, ValueError):  # e.g. pairs among an odd number of nodes
-        payload = max(traffic_of(method, shapes).payload_bytes_per_rank, default=0.0)
-    return NamedTraffic(
-        algorithm=method.algorithm.name,
-        collective=method.collective.name,
-        codec="+".join(component.name for component in method.compression),
-        num_nodes=method.nodes,
-        payload_bytes_per_rank=payload,
-    )
-
 
 FIXED_S = 0.5  # namespaces, the relay, records
 WORKER_START_S = 0.5  # of one processor: what workers import besides, and their connecting
@@ -184,11 +78,13 @@ class CellEstimate:
 
 def estimate_cells(cells: Sequence[Cell]) -> dict[str, CellEstimate]:
     """The estimate of each cell by its id. Raises ConfigError and LaunchError as ``describe``."""
-    sending: dict[str, Sending] = {}  # by nodes, model and method: cells that have these alike send the same
+    # By nodes, model, method and whether there are sites: cells that have these alike send the same.
+    sending: dict[str, Sending] = {}
     estimates = {}
     for cell, found in zip(cells, describe([cell.config for cell in cells]), strict=True):
         parts = (cell.config.algorithm, cell.config.collective, *cell.config.compression)
-        key = f"{cell.config.nodes} {found.parameter_shapes} {[part.to_json() for part in parts]}"
+        has_sites = bool(cell.config.link.sites)
+        key = f"{cell.config.nodes} {found.parameter_shapes} {[part.to_json() for part in parts]} {has_sites}"
         if key not in sending:
             try:
                 sending[key] = sending_of(cell.config, found.parameter_shapes)
@@ -209,7 +105,7 @@ def estimate(
     processes = config.nodes
     if config.compute.virtual:  # its nodes take turns, however many processors there are
         cores, processes = config.compute.threads, 1
-    traffic = sending.traffic
+    traffic, full = sending.traffic, config.link.full_frame
     # Nodes that share cores take turns, for which slow motion gives them time.
     contention = max(1.0, config.nodes * config.compute.threads / cores / config.dilation)
     unpadded_s = description.compute_s * config.accumulate * contention
@@ -217,11 +113,10 @@ def estimate(
     step_times = config.compute.step_times(config.nodes)
     padded_to_s = mean_step_s(step_times, steps, _steps_between_waits(config, sending))
     compute_s = max(unpadded_s, padded_to_s)
-    inside = sending.inside or Traffic.none(config.nodes)
-    communication_s = transfer_time_s(config.link, traffic) + inside_time_s(config.link, inside)
+    communication_s = sum(transfer_time_s(config.link, part) for part in sending.step)
     step_s = max(compute_s, communication_s) if traffic.in_background else compute_s + communication_s
-    whole_s = transfer_time_s(config.link, sending.warm_up) if sending.warm_up is not None else 0.0
-    each_bytes = map(sum, zip(traffic.payload_bytes_per_rank, inside.payload_bytes_per_rank, strict=True))
+    whole_s = sum(transfer_time_s(config.link, part) for part in sending.warm_up)
+    payload_bytes = added(*(part.payload_bytes_per_rank for part in sending.step))
     warm_up_steps = min(steps, sending.warm_up_steps)
     warm_up_step_s = compute_s + whole_s
     # Methods that average now and then rehearse that once, besides the first steps as they come.
@@ -234,10 +129,10 @@ def estimate(
     training_s = warm_up_steps * warm_up_step_s + (steps - warm_up_steps) * step_s
     return CellEstimate(
         num_parameters=description.num_parameters,
-        payload_bytes_per_step=traffic.total_bytes + inside.total_bytes,
-        payload_bytes_per_rank=max(each_bytes, default=0.0),
-        wire_bytes_per_step=wire_bytes(traffic, config.link.full_frame) + wire_bytes(inside, config.link.full_frame),
-        ack_bytes_per_step=(traffic.total_bytes + inside.total_bytes) * ack_per_payload(config.link.full_frame),
+        payload_bytes_per_step=sum(payload_bytes),
+        payload_bytes_per_rank=max(payload_bytes, default=0.0),
+        wire_bytes_per_step=sum(wire_bytes(part, full) for part in sending.step),
+        ack_bytes_per_step=sum(payload_bytes) * ack_per_payload(full),
         compute_s=compute_s,
         unpadded_s=unpadded_s,
         padded_to_s=padded_to_s,

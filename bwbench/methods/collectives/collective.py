@@ -74,10 +74,10 @@ class AbstractCollective(abc.ABC):
         """The options where the nodes, in their order, are at sites of so many each; as they are for most. Pure."""
         return options
 
-    def inside(self, num_nodes: int, dense_bytes: float) -> Traffic:
-        """What an exchange of a gradient of so many bytes in fp32 moves within the sites, before and after the rest.
+    def inside(self, num_nodes: int, bucket_bytes: Sequence[int], link: Link | None = None) -> Traffic:
+        """What one exchange of buckets with so many bytes in fp32 moves within hosts, before and after ``traffic``.
 
-        Pure. ``serial_bytes`` are what the busiest node takes and gives, one after the other; nothing for most.
+        Pure. Nothing for most, and nothing where what is said within a host crosses no network, by ``link``.
         """
         return Traffic.none(num_nodes)
 

@@ -54,8 +54,8 @@ class Hierarchical(AbstractCollective):
     bit-equal. Only what leaders exchange is encoded. Hosts count by their number of workers, so that the mean is that
     over all ranks. As the hierarchical all-reduce of Horovod and Bagua, with processes where they have GPUs.
 
-    Sites in place of hosts are nodes of one LAN: what members send to their leader and get from it crosses the network
-    as well, and counts as sent.
+    Sites in place of hosts are nodes of one LAN, as are those of any host on a link with sites: what members send to
+    their leader and get from it crosses the network as well, and counts as sent.
     """
 
     Config = HierarchicalConfig
@@ -97,15 +97,25 @@ class Hierarchical(AbstractCollective):
             received[host[0]] = between.received_bytes_per_rank[number]
         return replace(between, payload_bytes_per_rank=tuple(sent), received_bytes_per_rank=tuple(received))
 
-    def inside(self, num_nodes: int, dense_bytes: float) -> Traffic:
-        """Members of a site send fp32 to its leader, and get the mean from it."""
-        if not self.options.sites:
+    def inside(self, num_nodes: int, bucket_bytes: Sequence[int], link: Link | None = None) -> Traffic:
+        """Members send fp32 to their leader, and then get the mean from it."""
+        hosts = [host for host in hosts_of(self.options, num_nodes) if len(host) > 1]
+        if not hosts or not has_lan_inside(self.options, link):
             return Traffic.none(num_nodes)
-        sent, others = [dense_bytes] * num_nodes, [len(site) - 1 for site in hosts_of(self.options, num_nodes)]
-        for site, number in zip(hosts_of(self.options, num_nodes), others, strict=True):
-            sent[site[0]] = number * dense_bytes
-        serial = 2 * max(others) * dense_bytes
-        return Traffic(tuple(sent), tuple(sent), 2 if max(others) else 0, serial, messages=2 * sum(others))
+        size, sent = float(sum(bucket_bytes)), [0.0] * num_nodes
+        for leader, *members in hosts:
+            sent[leader] = len(members) * size
+            for member in members:
+                sent[member] = size
+        return Traffic(
+            tuple(sent),
+            tuple(sent),
+            rounds=2 * len(bucket_bytes),
+            serial_bytes=max(sent),
+            messages=2 * len(bucket_bytes) * sum(len(host) - 1 for host in hosts),
+            peers="hub",
+            groups=tuple(map(tuple, hosts)),
+        )
 
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``; leaders talk to each other through it too."""
@@ -161,7 +171,7 @@ class Hierarchical(AbstractCollective):
 
     def _send_inside(self, values: torch.Tensor, rank: int, tag: int) -> dist.Work:
         """Straight to the group: the meter counts what crosses the network, which within a host nothing does."""
-        if self.options.sites:
+        if has_lan_inside(self.options, self.link):
             self.meter.sent(values.numel())
             emulated_time.catch_up()
         return self.transport.group.send([values], rank, tag)
@@ -192,6 +202,12 @@ def refusal_across(
     reasons = (across.accepts(codec) for codec in codecs)
     reason = next((reason for reason in reasons if reason is not None), None)
     return None if reason is None else f"across: {name!r} cannot carry this between {whom}: {reason}"
+
+
+def has_lan_inside(options: HostsConfig, link: Link | None) -> bool:
+    """Whether what is said within a host crosses a network: hosts that are sites, and all on a link with sites."""
+    told_sites = isinstance(options, HierarchicalConfig) and options.sites
+    return bool(told_sites or (link is not None and link.sites))
 
 
 def hosts_of(options: HostsConfig, num_nodes: int) -> list[range]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
+from bwbench.base import emulated_time
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.hierarchical import Hierarchical, HostsConfig, hosts_of, refusal_across
+from bwbench.methods.collectives.hierarchical import Hierarchical, HostsConfig, has_lan_inside, hosts_of, refusal_across
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
 from bwbench.methods.collectives.transport import Members, Round, Span, split
 from bwbench.methods.compression.codec import AbstractCodec
@@ -37,7 +39,8 @@ class Sharded(AbstractKeepingParts):
     that is not full a rank has several shards. Replicas are bit-equal, and the sums of a host have the bits of
     ``hierarchical``. As the 2D-torus all-reduce of Mikami et al. 2018, with any exchange between hosts.
 
-    Across the link goes what one leader would send, but no rank receives, adds and sends for a whole host.
+    Across the link goes what one leader would send, but no rank receives, adds and sends for a whole host. On a link
+    with sites what is said within a host crosses a LAN, and counts as sent.
     """
 
     Config = ShardedConfig
@@ -71,8 +74,34 @@ class Sharded(AbstractKeepingParts):
                 place = _keeper(host, shard)
                 sent[place] += between.payload_bytes_per_rank[number]
                 received[place] += between.received_bytes_per_rank[number]
-        rounds = between.rounds * -(-workers // len(hosts[-1]))  # shards of a rank go one after the other
-        return Traffic(tuple(sent), tuple(received), rounds, between.serial_bytes, messages=workers * between.messages)
+        return replace(
+            between,
+            payload_bytes_per_rank=tuple(sent),
+            received_bytes_per_rank=tuple(received),
+            rounds=between.rounds * -(-workers // len(hosts[-1])),  # shards of a rank go one after the other
+            messages=workers * between.messages,
+            groups=tuple(tuple(_keeper(host, shard) for host in hosts) for shard in range(workers)),
+        )
+
+    def inside(self, num_nodes: int, bucket_bytes: Sequence[int], link: Link | None = None) -> Traffic:
+        """To each rank of a host go its shards from all others, as fp32, and from it their means."""
+        workers = self.options.workers_per_host
+        hosts = [host for host in hosts_of(self.options, num_nodes) if len(host) > 1]
+        if not hosts or not has_lan_inside(self.options, link):
+            return Traffic.none(num_nodes)
+        sent = [0.0] * num_nodes
+        for host in hosts:
+            for place in host:
+                kept = sum(_keeper(host, shard) == place for shard in range(workers))
+                # As much in each direction: values of shards go one way, means of as many the other.
+                sent[place] = sum(bucket_bytes) * (workers - kept + kept * (len(host) - 1)) / workers
+        return Traffic(
+            tuple(sent),
+            tuple(sent),
+            rounds=2 * len(bucket_bytes),
+            messages=2 * len(bucket_bytes) * workers * sum(len(host) - 1 for host in hosts),
+            groups=tuple(map(tuple, hosts)),
+        )
 
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``, inside hosts and between them."""
@@ -124,7 +153,7 @@ class Sharded(AbstractKeepingParts):
 
 class _InsideHost:
     """What the ranks of one host say to one another about one bucket: straight to the group, since the meter counts
-    what crosses between hosts.
+    what crosses a network, as this does where the hosts of the link are nodes of a LAN.
 
     To each mate go first its shards of this rank's values, then the means of this rank's shards. All receives are
     posted at once, in that order. Means arrive where they belong: they come only when what was there is at the mate.
@@ -186,6 +215,9 @@ class _InsideHost:
             work.wait()
 
     def _send(self, shard: int, place: int) -> dist.Work:
+        if has_lan_inside(self._collective.options, self._collective.link):
+            self._collective.meter.sent(self._size(shard))
+            emulated_time.catch_up()
         return self._group.send([self._part(shard)], self._ranks[place], self._tag)
 
     def _part(self, shard: int) -> torch.Tensor:

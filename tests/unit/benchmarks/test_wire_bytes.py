@@ -11,7 +11,7 @@ import pytest
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan.cell import build_plan
-from bwbench.experiment.plan.estimate import traffic_of
+from bwbench.experiment.plan.sending import traffic_of
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 

@@ -17,7 +17,8 @@ from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
-from bwbench.experiment.plan.estimate import Sending, estimate, num_evaluations, num_tests, sending_of, traffic_of
+from bwbench.experiment.plan.estimate import estimate, num_evaluations, num_tests
+from bwbench.experiment.plan.sending import Sending, sending_of, traffic_of
 from bwbench.methods.traffic import Peers, Traffic, transfer_time_s, waiting_time_s, wire_bytes
 from bwbench.network.link import UNSHAPED, Link
 
@@ -302,6 +303,7 @@ OFFICES = Link.model_validate(
         },
     }
 )
+LANS = "link={bandwidth: 1 Gbit/s, sites: {a: {bandwidth: 10 Mbit/s}, b: {bandwidth: 10 Mbit/s}}}"
 REGIONS = Link.model_validate({"bandwidth": "1 Gbit/s", "regions": ["oregon", "virginia", "tokyo"]})
 
 
@@ -348,14 +350,80 @@ def test_lan_of_a_site_counts_where_it_is_slower() -> None:
 
 def test_hierarchical_sends_one_stream_a_site(tmp_path: Path) -> None:
     """Inside first, which the LAN carries; then half of what a ring over all would send, on each line."""
-    more = ["link={bandwidth: 1 Gbit/s, sites: {a: {bandwidth: 10 Mbit/s}, b: {bandwidth: 10 Mbit/s}}}"]
-    sending = sending_of(config(tmp_path, "algorithm=every-step", "collective=hierarchical", *more), SHAPES)
+    asked = config(tmp_path, "algorithm=every-step", "collective=hierarchical", LANS)
+    sending = sending_of(asked, SHAPES)
     assert sending.traffic.payload_bytes_per_rank == (S, 0, S, 0)
     assert sending.inside is not None and sending.inside.payload_bytes_per_rank == (S, S, S, S)
-    asked = config(tmp_path, "algorithm=every-step", "collective=hierarchical", *more)
     found = estimate(asked, Description(S // 4, SHAPES, 0.01), sending)
     assert found.communication_s == pytest.approx(line_s(S, 10e6) + 2 * S * 1514 / 1448 * 8 / 1e9, rel=0.01)
     assert found.payload_bytes_per_step == 6 * S
-    flat = sending_of(config(tmp_path, "algorithm=ring", *more), SHAPES)
+    flat = sending_of(config(tmp_path, "algorithm=ring", LANS), SHAPES)
     assert flat.inside is None
     assert transfer_time_s(asked.link, flat.traffic) == pytest.approx(line_s(1.5 * S, 10e6), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "compression", "share"),
+    [
+        ("{local-sgd: {period: 8}}", "none", 1 / 8),
+        ("{streaming-diloco: {period: 20}}", "none", 1 / 20),  # each fragment once a period
+        ("{des-loc: {period: 10, first_moment: 2, second_moment: 5}}", "none", 0.1 + 0.05 + 0.02),
+        ("{sparta: {ratio: 0.01}}", "none", 0.01),
+        ("every-step", "fp16", 1),  # the codec encodes what leaders exchange alone
+        ("every-step", "[random-k, fp16]", 0.1),  # which forms means of a subset, inside in fp32
+    ],
+)
+def test_inside_goes_what_is_exchanged_in_fp32(tmp_path: Path, algorithm: str, compression: str, share: float) -> None:
+    keys = (f"algorithm={algorithm}", "collective=hierarchical", f"compression={compression}", "optimizer=adam", LANS)
+    sending = sending_of(config(tmp_path, *keys), SHAPES)
+    assert sending.inside is not None
+    assert sending.inside.payload_bytes_per_rank == pytest.approx((S * share,) * 4, rel=1e-3)
+
+
+def test_first_steps_cross_the_lan_too(tmp_path: Path) -> None:
+    collective = "collective={hierarchical: {across: scatter-gather}}"
+    keys = ("algorithm=qadam", collective, "compression=int8", "optimizer=adam", LANS)
+    sending = sending_of(config(tmp_path, *keys), SHAPES)
+    assert [traffic.payload_bytes_per_rank for traffic in sending.warm_up] == [(S, 0, S, 0), (S, S, S, S)]
+
+
+def test_hosts_that_are_told_take_their_time_on_a_link_without_sites(tmp_path: Path) -> None:
+    """Members to leaders, leaders to members; before them half of what a ring over all would send."""
+    asked = config(tmp_path, "collective={hierarchical: {sites: [2, 2]}}")
+    sending = sending_of(asked, SHAPES)
+    assert sending.inside is not None
+    inside_s = line_s(S, 10e6) + S / GOODPUT + 2 * 2.5e-3
+    assert transfer_time_s(asked.link, sending.inside) == pytest.approx(inside_s, rel=1e-3)
+    found = estimate(asked, Description(S // 4, SHAPES, 0.01), sending)
+    assert found.communication_s == pytest.approx(transfer_time_s(asked.link, sending.traffic) + inside_s, rel=1e-3)
+
+
+def test_shards_go_to_the_next_host_and_cross_the_lan(tmp_path: Path) -> None:
+    link = "link={bandwidth: 1 Gbit/s, latency: 0.1 ms, regions: [oregon, virginia, tokyo]}"
+    asked = config(tmp_path, "nodes=6", link, "collective=sharded")
+    sending = sending_of(asked, ((10_000_000,),))
+    each_s = 4 / 3 * 40e6 * 1514 / 1448 * 8 / 523e6  # the other direction of a path is empty
+    waited_s = waiting_time_s(asked.link, sending.traffic)
+    assert waited_s == pytest.approx(4 * (0.0001 + (0.0335 + 0.0715 + 0.048) / 3))
+    assert transfer_time_s(asked.link, sending.traffic) - waited_s == pytest.approx(each_s, rel=1e-3)
+    assert sending.inside is not None and sending.inside.payload_bytes_per_rank == (40e6,) * 6
+    assert transfer_time_s(asked.link, sending.inside) == pytest.approx(line_s(40e6, 1e9) + 2 * 0.0001, rel=1e-3)
+    apart = config(tmp_path, "nodes=6", "collective=sharded")
+    assert sending_of(apart, ((10_000_000,),)).inside is None, "as on one host, where no network is between"
+
+
+def test_hosts_that_span_sites_cross_their_lines(tmp_path: Path) -> None:
+    """Hosts of four, sites of two: half of the mates of a rank are at the other site."""
+    asked = config(tmp_path, LANS, "collective={sharded: {workers_per_host: 4}}")
+    sending = sending_of(asked, SHAPES)
+    assert sending.inside is not None and sending.traffic.total_bytes == 0
+    assert transfer_time_s(asked.link, sending.inside) == pytest.approx(line_s(2 * 1.5 * S * 2 / 3, 10e6), rel=1e-3)
+
+
+def test_what_a_server_sends_at_the_end_crosses_the_line_alone(tmp_path: Path) -> None:
+    asked = config(tmp_path, "nodes=8", LANS, "collective=parameter-server")
+    traffic = traffic_of(asked, SHAPES)
+    without_s = transfer_time_s(asked.link, replace(traffic, serial_bytes=0))
+    assert without_s == pytest.approx(line_s(4 * S, 10e6), rel=1e-3)  # four clients at the other site
+    copies_s = 4 / 7 * traffic.serial_bytes / GOODPUT
+    assert transfer_time_s(asked.link, traffic) - without_s == pytest.approx(copies_s, rel=1e-3)

@@ -14,7 +14,7 @@ from bwbench.base.plain_data import JsonObject
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
 from bwbench.experiment.config.method_names import PRESETS, arm_name
 from bwbench.experiment.config.resolve import Resolved, resolve, resolve_method
-from bwbench.experiment.plan.estimate import traffic_of
+from bwbench.experiment.plan.sending import traffic_of
 from bwbench.methods.algorithms.diloco import Muloco, Muloco1, MulocoConfig
 from bwbench.methods.algorithms.periodic import OuterStep, SharedBucket
 from bwbench.methods.algorithms.small_replica import attached, loss_of, replica, vector

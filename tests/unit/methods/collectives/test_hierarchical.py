@@ -7,7 +7,11 @@ from bwbench.base.errors import ConfigError
 from bwbench.base.registry import COMPRESSIONS
 from bwbench.methods.collectives.hierarchical import Hierarchical, HierarchicalConfig
 from bwbench.methods.collectives.rank_threads import run_ranks
+from bwbench.network.link import Link
 from tests.contract.test_collectives import average, inputs
+
+LINK = Link.model_validate({"bandwidth": "1 Gbit/s"})
+SITES = Link.model_validate({"bandwidth": "1 Gbit/s", "regions": ["oregon", "virginia"]})
 
 
 @pytest.mark.parametrize("across", ["ring", "scatter-gather", "all-gather", "parameter-server"])
@@ -52,7 +56,7 @@ def test_sites_count_what_crosses_their_lan(sites):
     assert all(torch.equal(result, results[0][0]) for result, _, _ in results)
     assert torch.allclose(results[0][0], torch.stack(tensors).mean(0), atol=1e-6)
     ours = Hierarchical(HierarchicalConfig(sites=sites))
-    between, inside = ours.traffic(sum(sites), [4 * 20_001]), ours.inside(sum(sites), 4 * 20_001)
+    between, inside = ours.traffic(sum(sites), [4 * 20_001]), ours.inside(sum(sites), [4 * 20_001])
     for rank, (_, payload_bytes, _) in enumerate(results):
         predicted = between.payload_bytes_per_rank[rank] + inside.payload_bytes_per_rank[rank]
         assert payload_bytes == pytest.approx(predicted, rel=2e-3)
@@ -60,8 +64,17 @@ def test_sites_count_what_crosses_their_lan(sites):
     assert {rank for rank, size in enumerate(between.payload_bytes_per_rank) if size} == leaders
 
 
-def test_within_hosts_nothing_crosses_a_network():
-    assert Hierarchical(HierarchicalConfig(workers_per_host=2)).inside(4, 1000).total_bytes == 0
+@pytest.mark.parametrize("options", [{"workers_per_host": 2}, {"workers_per_host": 3}])
+def test_within_hosts_nothing_crosses_a_network_unless_the_link_has_sites(options):
+    ours = Hierarchical(HierarchicalConfig(**options))
+    tensors = inputs(4, 20_001)
+    for link, has_lan in ((None, False), (LINK, False), (SITES, True)):
+        results = average("hierarchical", "none", tensors, options=options, link=link)
+        between, inside = ours.traffic(4, [4 * 20_001]), ours.inside(4, [4 * 20_001], link)
+        assert (inside.total_bytes > 0) == has_lan
+        for rank, (_, payload_bytes, _) in enumerate(results):
+            predicted = between.payload_bytes_per_rank[rank] + inside.payload_bytes_per_rank[rank]
+            assert payload_bytes == pytest.approx(predicted, rel=2e-3)
 
 
 def test_the_sites_of_a_link_are_hosts_unless_somebody_says_otherwise():

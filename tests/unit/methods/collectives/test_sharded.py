@@ -10,7 +10,10 @@ from bwbench.base.registry import COMPRESSIONS
 from bwbench.methods.collectives.collective_contract import violations
 from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.collectives.sharded import Sharded, ShardedConfig
+from bwbench.network.link import Link
 from tests.contract.test_collectives import average, inputs
+
+LAN = Link.model_validate({"bandwidth": "1 Gbit/s", "regions": ["oregon", "virginia"]})
 
 
 @pytest.mark.parametrize("across", ["ring", "scatter-gather", "all-gather", "parameter-server"])
@@ -43,6 +46,27 @@ def test_as_many_bytes_cross_as_leaders_would_send_and_every_rank_sends_its_part
     assert Sharded(ShardedConfig(workers_per_host=8)).traffic(8, [1000]).total_bytes == 0
     uneven = Sharded(ShardedConfig(workers_per_host=2)).traffic(3, [1000])
     assert uneven.payload_bytes_per_rank == (500, 500, 1000), "the last rank has both shards of its host"
+
+
+@pytest.mark.parametrize(("num_ranks", "workers"), [(4, 2), (5, 3), (3, 3)])
+def test_what_hosts_say_inside_counts_where_it_crosses_a_lan(num_ranks, workers):
+    options = {"workers_per_host": workers}
+    ours = Sharded(ShardedConfig(**options))
+    between, inside = ours.traffic(num_ranks, [4 * 20_001]), ours.inside(num_ranks, [4 * 20_001], LAN)
+    results = average("sharded", "none", inputs(num_ranks, 20_001), options=options, link=LAN)
+    for rank, (_, payload_bytes, _) in enumerate(results):
+        predicted = between.payload_bytes_per_rank[rank] + inside.payload_bytes_per_rank[rank]
+        assert payload_bytes == pytest.approx(predicted, rel=2e-3)
+    assert ours.inside(num_ranks, [4 * 20_001]).total_bytes == 0
+
+
+def test_the_same_shard_goes_from_host_to_host():
+    traffic = Sharded(ShardedConfig(workers_per_host=2)).traffic(5, [1_000_000])
+    assert traffic.peers == "next"
+    assert traffic.groups == ((0, 2, 4), (1, 3, 4)), "the last rank has both shards of its host"
+    first, second = traffic.ways()
+    assert [way[:2] for way in first] == [(0, 2), (2, 4), (4, 0)]
+    assert [way[2] for way in (*first, *second)] == pytest.approx([2e6 / 3] * 6)
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])
