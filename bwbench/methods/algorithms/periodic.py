@@ -74,9 +74,14 @@ class AbstractPeriodic(AbstractAlgorithm):
         """Steps that the nodes go on computing while a round is on its way; 0 where the options name none."""
         return self.options.overlap if isinstance(self.options, PeriodicConfig) else 0
 
-    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
-        """What is exchanged together, by default everything; each part has rounds of its own. Pure."""
-        buckets = assign([math.prod(shape) for shape in parameter_shapes], None)
+    def layout(self, parameter_shapes: Sequence[Shape], shrink: float = 1.0) -> BucketLayout:
+        """What is exchanged together, by default everything; each part has rounds of its own. Pure.
+
+        Args:
+            parameter_shapes: of each parameter, in the model's order.
+            shrink: they have been divided by it; what is as large as so many bytes is divided as well.
+        """
+        buckets = assign([math.prod(shape) for shape in parameter_shapes], None, shrink)
         shapes = tuple(tuple(parameter_shapes[index] for index in bucket) for bucket in buckets)
         return BucketLayout(tuple(index for bucket in buckets for index in bucket), (shapes,))
 
@@ -162,7 +167,7 @@ class RunningPeriodic(RunningLocally):
     def __init__(self, context: Context, method: AbstractPeriodic) -> None:
         super().__init__(context)
         self._method = method
-        self._layout = method.layout([tuple(parameter.shape) for parameter in self._parameters])
+        self._layout = method.layout([tuple(parameter.shape) for parameter in self._parameters], context.shrink)
         self._parts = self._lay_out()
         self.buckets = [bucket for buckets in self._parts for bucket in buckets]
         self.bucket_bytes = [bucket.message.nbytes for bucket in self.buckets]
