@@ -154,8 +154,7 @@ class Stepper:
         ledger = StepLedger(trial.clock, self._device)
         self._pacer.begin_step(number, ledger.begin_s)
         if trial.shapes is not None:
-            step_s = self._pacer.step_time_s
-            trial.shapes.begin_step(None if step_s is None else step_s / accumulate)
+            trial.shapes.begin_step(self._pacer.step_time_s)
         last_step = method.agreement_step(number)
         self._control.begin_step(number, last_step)
         if stop is not None:
