@@ -44,7 +44,8 @@ class DdpExchange(AbstractRunning):
     """DistributedDataParallel on the data network, as users run it.
 
     A backward pass ends when all buckets are averaged. How much of that was waiting cannot be seen from outside:
-    estimated is what it took longer than a backward pass without communication.
+    estimated is what it took longer than a backward pass without communication: the one that was measured, changed by
+    as much as the declared one has changed since then, where there is such a thing.
 
     Args:
         hook: state and function of a communication hook in place of the one that the codec stands for.
@@ -89,7 +90,7 @@ class DdpExchange(AbstractRunning):
         self._powersgd = None if hook else register_hook(self._ddp, codec, context.data_group)
         payloads = hook_payloads(shapes, bucket_bytes, codec)
         self._traffic = context.collective.traffic(context.members.size, payloads)
-        self._plain_backward_s = self._backward_s = self._begin_mono_s = 0.0
+        self._plain_backward_s = self._backward_s = self._begin_mono_s = 0.0  # the first beyond what is declared
 
     def begin_step(self) -> None:
         """As torch's optimizers do it. Raises RuntimeError where DDP would mix up gradients, and says nothing."""
@@ -127,7 +128,7 @@ class DdpExchange(AbstractRunning):
 
     def finish(self) -> ExchangeReport:
         """Nothing left to wait for; splits the backward pass into computing and waiting."""
-        waited_s = max(0.0, self._backward_s - self._plain_backward_s)
+        waited_s = max(0.0, self._backward_s - self._plain_backward_s - self._declared_s())
         return ExchangeReport(
             ready_mono_s=self._begin_mono_s + self._backward_s - waited_s,
             exposed_s=waited_s,
@@ -152,7 +153,7 @@ class DdpExchange(AbstractRunning):
 
     def rehearse(self, plain_backward_s: float) -> None:
         """Nothing is exchanged rarely; from now on it is known what of a backward pass is computing."""
-        self._plain_backward_s = plain_backward_s
+        self._plain_backward_s = plain_backward_s - self._declared_s()
 
     def reset(self) -> None:
         """Forget residual and factors of PowerSGD. Steps taken stay counted, since DDP's buckets stay as they are."""
@@ -176,6 +177,11 @@ class DdpExchange(AbstractRunning):
             kept.clear()
             if name in state:
                 kept[0] = state[name].to(self._parameters[0].device, copy=True)
+
+    def _declared_s(self) -> float:
+        """Of the present backward pass, what is declared."""
+        declared = self._context.declared_backward_s
+        return 0.0 if declared is None else declared()
 
     def _is_called(self, module: torch.nn.Module, inputs: object) -> None:
         self._called = self._called or torch.is_grad_enabled()
