@@ -72,8 +72,9 @@ class GradientBuffers:
 
     def clear(self) -> None:
         """Set all gradients to zero, in place."""
-        for flat in self.flat:
-            flat.zero_()
+        with emulated_time.work_on_vectors():
+            for flat in self.flat:
+                flat.zero_()
         for index in self.views:
             self.keep(index, copy=False)
 
@@ -126,7 +127,8 @@ def is_finite(values: torch.Tensor) -> bool:
 
     A finite sum has finite terms only. The converse fails where large values add up beyond the range of their type.
     """
-    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
+    with emulated_time.work_on_vectors():
+        return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterable[int], *, sent: bool = True) -> None:

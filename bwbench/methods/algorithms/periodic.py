@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.algorithm import assign, payloads_of
@@ -247,7 +248,8 @@ class RunningPeriodic(RunningLocally):
     def _begin_round(self, index: int) -> None:
         jobs = []
         for bucket in self._parts[index]:
-            bucket.leave()
+            with emulated_time.work_on_vectors():
+                bucket.leave()
             jobs.append(self._communicator.submit(partial(self._average, bucket)))
         self._under_way[index] = _UnderWay(self._num_steps, jobs)
 
@@ -261,7 +263,8 @@ class RunningPeriodic(RunningLocally):
                 continue
             yield self._communicator.wait(under_way.jobs)
             for bucket in self._parts[index]:
-                bucket.arrive()
+                with emulated_time.work_on_vectors():
+                    bucket.arrive()
             self._under_way[index] = None
 
 

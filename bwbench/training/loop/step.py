@@ -188,7 +188,8 @@ class Stepper:
                 backward_s = ledger.lap("compute_s")
         report = method.finish()
         ledger.exchange(report)
-        method.update()
+        with emulated_time.work_on_vectors():
+            method.update()
         optimizer_s = ledger.lap("optimizer_s")
         if (more := method.after_update()) is not None:
             ledger.exchange(more)
