@@ -7,8 +7,9 @@ calling thread has had of a processor since its last call, so that all of it has
 nothing can be taken back, and the clock is put back instead by what it has gone too far. Threads that compute at the
 same time have it put back once: by no more than the machine's time that has passed, less what others had it put back.
 
-Where payloads are divided by a number to fit into memory (``shrink``), our software has so much less to do, and takes
-that many times as long on top: ``work``.
+Where payloads are divided by a number to fit into memory (``shrink``), our software has so much less to do with what
+is in them, and takes that many times as long on top for it (``work_on_vectors``): encoding, adding, the optimizer's
+step. There are as many messages, buckets and steps as before, so that what each of them costs by itself stays.
 
 One factor holds for a whole process, and is set before anything is timed; with 1, the default, all of this is the
 monotonic clock and nothing else. Threads of libraries (gloo's, torch's) call nobody. What they have computed is what
@@ -22,7 +23,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 SHORTEST_SLEEP_S = 2e-4  # what is owed less than this waits for more: waking up takes as long
@@ -57,7 +59,7 @@ def dilate(factor: float, work: float = 1.0) -> None:
     """From now on the machine's seconds are ``factor`` to one of the training; for a process that has timed nothing.
 
     Args:
-        work: what our software computes stands for so many times as much; 1 where ``factor`` is below 1.
+        work: what our software computes on vectors stands for so many times as much; 1 where ``factor`` is below 1.
     """
     global _world
     _world = _World()
@@ -103,13 +105,30 @@ def catch_up(*, of_libraries: bool = False) -> None:
         if of_libraries:
             _world.of_libraries = _put_back(_libraries_cpu_s(), _world.of_libraries)
         return
-    owed_s = _world.own.owed_s + computed_s * (_world.factor * _world.work - 1.0)
+    work = _world.work if getattr(_world.own, "on_vectors", False) else 1.0
+    owed_s = _world.own.owed_s + computed_s * (_world.factor * work - 1.0)
     if owed_s > SHORTEST_SLEEP_S:
         began_s = time.monotonic()
         time.sleep(owed_s)
         owed_s -= time.monotonic() - began_s  # woken too late, it owes less the next time
         _own_cpu_s()  # what sleeping takes is nobody's
     _world.own.owed_s = owed_s
+
+
+@contextmanager
+def work_on_vectors() -> Iterator[None]:
+    """What this thread computes inside grows with what is sent; it waits for nobody there, and sends nothing."""
+    if _world.work == 1.0:
+        yield
+        return
+    catch_up()
+    own = _world.own
+    before, own.on_vectors = getattr(own, "on_vectors", False), True
+    try:
+        yield
+    finally:
+        catch_up()
+        own.on_vectors = before
 
 
 def forget_computed() -> None:

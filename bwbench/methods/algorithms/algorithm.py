@@ -223,6 +223,8 @@ class Context:
         shrink: bytes of a bucket are divided by it, as those of the model are (``shrink``).
         write_gradient: puts the gradient of a trainable parameter, by its number, into an fp32 vector of its length;
             where gradients lie on torch's meta device. None where they have memory of their own.
+        declared_backward_s: what a backward pass of the present step is declared to take, where it waits and does not
+            compute; None where it takes what it computes.
         user_loop: the loop is a user's own, not the harness's: what of gradients leaves in the update is taken when
             that is called, and values that are not finite are told to it and not to ``control``.
     """
@@ -238,6 +240,7 @@ class Context:
     user_loop: UserLoop | None = None
     shrink: float = 1.0
     write_gradient: Callable[[int, torch.Tensor], None] | None = None
+    declared_backward_s: Callable[[], float] | None = None
 
     def codec_of(self, shapes: Sequence[Shape], bucket: int) -> AbstractCodec:
         """The codec of a bucket that holds tensors of these shapes behind one another."""

@@ -345,7 +345,7 @@ class BackgroundAveraging:
             if not self._vote(not told_to_end):
                 return
             self._average_copies()
-            with self.weights_held():
+            with self.weights_held(), emulated_time.work_on_vectors():
                 for pending, mean, own in zip(self._pending, self._means, self._copies, strict=True):
                     pending.add_(mean.sub_(own))
                 self._found = True
@@ -355,11 +355,12 @@ class BackgroundAveraging:
         return self._closed or self._asked_to_end > self._ended
 
     def _average_copies(self) -> None:
-        with self.weights_held():
+        with self.weights_held(), emulated_time.work_on_vectors():
             for copy, flat, pending in zip(self._copies, self._weights, self._pending, strict=True):
                 copy.copy_(flat).add_(pending)
         for bucket, (mean, copy) in enumerate(zip(self._means, self._copies, strict=True)):
-            mean.copy_(copy)
+            with emulated_time.work_on_vectors():
+                mean.copy_(copy)
             self._collective.average(mean, self._codecs[bucket], self._rounds[bucket])
 
     def _vote(self, go: bool) -> bool:  # noqa: FBT001 (the vote itself)

@@ -72,8 +72,9 @@ class GradientBuffers:
 
     def clear(self) -> None:
         """Set all gradients to zero, in place."""
-        for flat in self.flat:
-            flat.zero_()
+        with emulated_time.work_on_vectors():
+            for flat in self.flat:
+                flat.zero_()
         for index in self.views:
             self.keep(index, copy=False)
 
@@ -126,7 +127,8 @@ def is_finite(values: torch.Tensor) -> bool:
 
     A finite sum has finite terms only. The converse fails where large values add up beyond the range of their type.
     """
-    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
+    with emulated_time.work_on_vectors():
+        return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterable[int], *, sent: bool = True) -> None:
@@ -234,6 +236,9 @@ class BucketExchange(AbstractRunning):
     Buckets are handed over in the same order on all ranks, however autograd happens to finish them; each has a tag of
     its own, because concurrent exchanges that share one would mix silently.
 
+    Gradients that are made only to be sent are written ahead: a thread has its bucket's before they are due, unless it
+    was still busy with an earlier bucket.
+
     Attributes:
         buffers: the gradients.
     """
@@ -253,6 +258,7 @@ class BucketExchange(AbstractRunning):
         self._leaving.clear()
         self._missing = [len(bucket) for bucket in self.buffers.buckets]
         self._num_launched = 0
+        self._due = [threading.Event() for _ in self.buffers.buckets]
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Only the last micro-step's gradients are complete, so only there are buckets handed over."""
@@ -281,6 +287,9 @@ class BucketExchange(AbstractRunning):
         for hook in self._hooks:
             hook.remove()
         self._communicator.close()
+        self._is_closed = True
+        for due in self._due:
+            due.set()
 
     def _lay_out(self, bucket_bytes: float | None) -> None:
         """Put the gradients into buckets of this size, and hook into them."""
@@ -305,13 +314,21 @@ class BucketExchange(AbstractRunning):
         ]
         self._device = device_of(parameters[0])
         self._leaving: dict[int, _Leaving] = {}  # by bucket, of those that have left a device in the present step
-        self._communicator = Communicator(
-            context.collective.meter, threads_for(context.collective, len(buckets)), self._device
-        )
+        num_threads = threads_for(context.collective, len(buckets))
+        self._communicator = Communicator(context.collective.meter, num_threads, self._device)
+        self._is_closed = False
+        self._due = []  # by bucket, of those that are written ahead: its gradients are there
+        self._rooms: list[torch.Tensor] = []  # for those: memory that no thread has now
+        if context.write_gradient is not None:
+            largest = max((flat.numel() for flat in self.buffers.flat), default=0)
+            self._rooms = [empty_fp32(largest) for _ in range(max(1, num_threads))]
 
     @contextmanager
     def _sends(self, *, last: bool) -> Iterator[None]:
         self._sending = last
+        if last and (write := self._context.write_gradient) is not None:
+            for bucket, due in enumerate(self._due):
+                self._communicator.submit(partial(self._write_and_average, bucket, due, write))
         try:
             yield
         finally:
@@ -332,8 +349,11 @@ class BucketExchange(AbstractRunning):
                 return
             if self._num_launched == 0:
                 self._rates.tell(self._codecs)
-            self._look_at(self._num_launched)
-            self._communicator.submit(partial(self._average, self._num_launched))
+            if self._context.write_gradient is not None:
+                self._due[self._num_launched].set()
+            else:
+                self._look_at(self._num_launched)
+                self._communicator.submit(partial(self._average, self._num_launched))
             self._num_launched += 1
 
     def _look_at(self, bucket: int) -> None:
@@ -368,19 +388,20 @@ class BucketExchange(AbstractRunning):
         return True
 
     def _average(self, bucket: int) -> None:
-        host, values, write = self._looked_at(bucket), self.buffers.flat[bucket], self._context.write_gradient
-        if write is not None:
-            values = self._written(bucket, write)
+        host, values = self._looked_at(bucket), self.buffers.flat[bucket]
         self._context.collective.average(values, self._codecs[bucket], self._rounds[bucket], host)
 
-    def _written(self, bucket: int, write: Callable[[int, torch.Tensor], None]) -> torch.Tensor:
+    def _write_and_average(self, bucket: int, due: threading.Event, write: Callable[[int, torch.Tensor], None]) -> None:
         """A bucket whose gradients are made for it, in memory that others use once it has been averaged."""
-        values, begin = empty_fp32(self.buffers.flat[bucket].numel()), 0
+        room, begin = self._rooms.pop(), 0
         for index in self.buffers.buckets[bucket]:
             end = begin + self.buffers.parameters[index].numel()
-            write(index, values[begin:end])
+            write(index, room[begin:end])
             begin = end
-        return values
+        due.wait()
+        if not self._is_closed:
+            self._context.collective.average(room[:begin], self._codecs[bucket], self._rounds[bucket])
+        self._rooms.append(room)
 
 
 class _Leaving:

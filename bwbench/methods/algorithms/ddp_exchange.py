@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from pydantic import Field
@@ -17,7 +17,7 @@ from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.algorithm import BUCKET_BYTES, ELEMENT_BYTES, assign
+from bwbench.methods.algorithms.algorithm import BUCKET_BYTES, ELEMENT_BYTES, FIRST_BUCKET_BYTES, assign
 from bwbench.methods.algorithms.buckets import check_averaged, trainable, watch_parameters
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, NoCompression, Shape
@@ -44,7 +44,8 @@ class DdpExchange(AbstractRunning):
     """DistributedDataParallel on the data network, as users run it.
 
     A backward pass ends when all buckets are averaged. How much of that was waiting cannot be seen from outside:
-    estimated is what it took longer than a backward pass without communication.
+    estimated is what it took longer than a backward pass without communication: the one that was measured, changed by
+    as much as the declared one has changed since then, where there is such a thing.
 
     Args:
         hook: state and function of a communication hook in place of the one that the codec stands for.
@@ -62,24 +63,23 @@ class DdpExchange(AbstractRunning):
         options: dict[str, Any] = {sync: False}
         if "init_sync" in known:  # replicas start equal by their seed; sending them over the link may take minutes
             options["init_sync"] = False
-        if context.shrink != 1:
-            bucket_bytes = (bucket_bytes or BUCKET_BYTES) / context.shrink
+        shrink = context.shrink
         codec = context.make_codec()
         shapes = [tuple(parameter.shape) for parameter in trainable(context.model)]
         elements = [math.prod(shape) for shape in shapes]
-        buckets = hook_buckets(elements, bucket_bytes, codec)  # torch's own follow the same rule
+        buckets = hook_buckets(elements, bucket_bytes, codec, shrink)  # torch's own follow the same rule
         self.bucket_bytes = [ELEMENT_BYTES * sum(elements[i] for i in bucket) for bucket in buckets]
         if len(buckets) == 1:  # torch's limit on the first bucket is another one where it is not told any
-            bucket_bytes = max(bucket_bytes or 0, *self.bucket_bytes, BYTES_PER_MIB)
+            bucket_bytes, shrink = max(bucket_bytes or 0, *self.bucket_bytes, BYTES_PER_MIB), 1.0
         if bucket_bytes is not None:
-            options["bucket_cap_mb"] = bucket_bytes / BYTES_PER_MIB
+            options["bucket_cap_mb"] = bucket_bytes / shrink / BYTES_PER_MIB
         self._parameters = trainable(context.model)
         self._is_elsewhere = device_of(self._parameters[0]).elsewhere
         if not self._is_elsewhere:  # before DDP's own hooks, so that it sees what is sent
             watch_parameters(context.model, context.control, context.user_loop)
-        self._ddp = self.module = nn.parallel.DistributedDataParallel(
-            context.model, process_group=context.data_group, **options
-        )
+        plain = nn.parallel.DistributedDataParallel
+        with default_buckets(shrink) if bucket_bytes is None else nullcontext(plain) as wrapper:
+            self._ddp = self.module = wrapper(context.model, process_group=context.data_group, **options)
         self._called = False  # the model, in a way that a backward pass may follow
         self._ddp.register_forward_pre_hook(self._is_called)
         self._strides = [(parameter, parameter.stride()) for parameter in self._ddp.parameters()]
@@ -87,9 +87,9 @@ class DdpExchange(AbstractRunning):
         if hook is not None:
             self._ddp.register_comm_hook(*hook)
         self._powersgd = None if hook else register_hook(self._ddp, codec, context.data_group)
-        payloads = hook_payloads(shapes, bucket_bytes, codec)
+        payloads = hook_payloads(shapes, bucket_bytes, codec, shrink)
         self._traffic = context.collective.traffic(context.members.size, payloads)
-        self._plain_backward_s = self._backward_s = self._begin_mono_s = 0.0
+        self._plain_backward_s = self._backward_s = self._begin_mono_s = 0.0  # the first beyond what is declared
 
     def begin_step(self) -> None:
         """As torch's optimizers do it. Raises RuntimeError where DDP would mix up gradients, and says nothing."""
@@ -127,7 +127,7 @@ class DdpExchange(AbstractRunning):
 
     def finish(self) -> ExchangeReport:
         """Nothing left to wait for; splits the backward pass into computing and waiting."""
-        waited_s = max(0.0, self._backward_s - self._plain_backward_s)
+        waited_s = max(0.0, self._backward_s - self._plain_backward_s - self._declared_s())
         return ExchangeReport(
             ready_mono_s=self._begin_mono_s + self._backward_s - waited_s,
             exposed_s=waited_s,
@@ -152,7 +152,7 @@ class DdpExchange(AbstractRunning):
 
     def rehearse(self, plain_backward_s: float) -> None:
         """Nothing is exchanged rarely; from now on it is known what of a backward pass is computing."""
-        self._plain_backward_s = plain_backward_s
+        self._plain_backward_s = plain_backward_s - self._declared_s()
 
     def reset(self) -> None:
         """Forget residual and factors of PowerSGD. Steps taken stay counted, since DDP's buckets stay as they are."""
@@ -177,6 +177,11 @@ class DdpExchange(AbstractRunning):
             if name in state:
                 kept[0] = state[name].to(self._parameters[0].device, copy=True)
 
+    def _declared_s(self) -> float:
+        """Of the present backward pass, what is declared."""
+        declared = self._context.declared_backward_s
+        return 0.0 if declared is None else declared()
+
     def _is_called(self, module: torch.nn.Module, inputs: object) -> None:
         self._called = self._called or torch.is_grad_enabled()
 
@@ -190,21 +195,48 @@ def bare(codec: AbstractCodec) -> AbstractCodec:
     return codec.codec if isinstance(codec, ErrorFeedback) else codec
 
 
+@contextmanager
+def default_buckets(shrink: float) -> Iterator[type[nn.parallel.DistributedDataParallel]]:
+    """The class whose objects, made inside, have torch's own two sizes of buckets divided by ``shrink``.
+
+    Torch has a limit of its own for the first bucket only where it is told no size. That limit is a number that users
+    may set (``_DEFAULT_FIRST_BUCKET_BYTES``); the other one is read from the attribute that the constructor has set.
+    """
+    from torch import distributed
+
+    plain = nn.parallel.DistributedDataParallel
+    if shrink == 1:
+        yield plain
+        return
+    size = math.ceil(BUCKET_BYTES / shrink)
+    kept: Any = property(lambda _: size, lambda _, told: None)
+    shrunk: Any = type("ShrunkDistributedDataParallel", (plain,), {"bucket_bytes_cap": kept})
+    settings: Any = distributed  # its stubs leave out what is needed here
+    before = settings._DEFAULT_FIRST_BUCKET_BYTES
+    settings._DEFAULT_FIRST_BUCKET_BYTES = math.ceil(FIRST_BUCKET_BYTES / shrink)
+    try:
+        yield shrunk
+    finally:
+        settings._DEFAULT_FIRST_BUCKET_BYTES = before
+
+
 def hook_buckets(
-    parameter_elements: Sequence[int], bucket_bytes: float | None, codec: AbstractCodec
+    parameter_elements: Sequence[int], bucket_bytes: float | None, codec: AbstractCodec, shrink: float = 1.0
 ) -> list[list[int]]:
-    """Indices of the parameters of each of DDP's buckets.
+    """Indices of the parameters of each of DDP's buckets, whose sizes are divided by ``shrink``.
 
     All in one for PowerSGD: on gloo torch's hook waits inside a callback of the thread that would serve the next
     bucket, so that two or more hang or mix their messages.
     """
     if isinstance(bare(codec), PowerSgd):
         return [list(reversed(range(len(parameter_elements))))]
-    return assign(parameter_elements, bucket_bytes)
+    return assign(parameter_elements, bucket_bytes, shrink)
 
 
-def hook_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None, codec: AbstractCodec) -> list[int]:
-    """Bytes of every vector that DDP averages in one step, in order. Pure."""
+def hook_payloads(
+    parameter_shapes: Sequence[Shape], bucket_bytes: float | None, codec: AbstractCodec, shrink: float = 1.0
+) -> list[int]:
+    """Bytes of every vector that DDP averages in one step, in order; sizes of buckets divided by ``shrink``. Pure."""
     codec = bare(codec)
     if isinstance(codec, PowerSgd):
         plain = left = right = 0  # what is no matrix worth it, all left factors, all right factors
@@ -218,7 +250,7 @@ def hook_payloads(parameter_shapes: Sequence[Shape], bucket_bytes: float | None,
         return [ELEMENT_BYTES * length for length in (plain, left, right)]
     element_bytes = FP16_BYTES if isinstance(codec, Fp16) else ELEMENT_BYTES
     elements = [math.prod(shape) for shape in parameter_shapes]
-    return [element_bytes * sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes)]
+    return [element_bytes * sum(elements[i] for i in bucket) for bucket in assign(elements, bucket_bytes, shrink)]
 
 
 def register_hook(ddp: nn.parallel.DistributedDataParallel, codec: AbstractCodec, group: dist.ProcessGroup) -> Any:

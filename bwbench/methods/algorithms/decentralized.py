@@ -149,8 +149,9 @@ class RunningDecentralized(RunningOnWeights):
             return ExchangeReport(ready_mono_s=emulated_time.monotonic())
         self._under_way = False
         report = self._communicator.wait()
-        for flat, mean in zip(self._weights.flat, self._copies, strict=True):
-            flat.copy_(mean)
+        with emulated_time.work_on_vectors():
+            for flat, mean in zip(self._weights.flat, self._copies, strict=True):
+                flat.copy_(mean)
         return report
 
     def agreement_step(self, step: int) -> int | None:
@@ -181,7 +182,8 @@ class RunningDecentralized(RunningOnWeights):
     def _begin(self) -> None:
         self._under_way = True
         for bucket, (copy, flat) in enumerate(zip(self._copies, self._weights.flat, strict=True)):
-            copy.copy_(flat)
+            with emulated_time.work_on_vectors():
+                copy.copy_(flat)
             self._communicator.submit(partial(self._average, bucket))
 
     def _average(self, bucket: int) -> None:

@@ -288,9 +288,10 @@ class RunningDecoSgd(RunningLocally):
         jobs = [flight.job for flight in due if flight.job is not None]
         report = self._communicator.wait([*jobs, told.job] if told is not None else jobs)
         self._flights = [flight for flight in self._flights if flight not in due]
-        self._flat.zero_()
-        for flight in due:
-            self._flat.add_(moved_like(flight.mean, self._flat))
+        with emulated_time.work_on_vectors():
+            self._flat.zero_()
+            for flight in due:
+                self._flat.add_(moved_like(flight.mean, self._flat))
         chosen = None if told is None else self._choose(told)
         if self._measures and step % self._options.window == 0:
             self._begin_telling(step)

@@ -115,8 +115,8 @@ class StreamingDiloco(Diloco):
     options: StreamingDilocoConfig
     replicas_equal = "never"
 
-    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
-        """One bucket a fragment."""
+    def layout(self, parameter_shapes: Sequence[Shape], shrink: float = 1.0) -> BucketLayout:
+        """One bucket a fragment, however large that is."""
         return in_fragments(parameter_shapes, self.options.fragments)
 
     def for_timing(self) -> ComponentConfig:

@@ -107,7 +107,8 @@ class TunedExchange(BucketExchange):
         mean_s = torch.tensor([plain_backward_s])
         self._context.control.average(mean_s)  # so that all choose alike
         elements = [parameter.numel() for parameter in self.buffers.parameters]
-        self._choose(best_bucket_bytes(elements, float(mean_s), link, self._traffic_of_bucket))
+        shrink = self._context.shrink
+        self._choose(best_bucket_bytes(elements, float(mean_s), link, self._traffic_of_bucket, shrink))
 
     def state_dict(self) -> State:
         """The residuals, and the size of the buckets that they belong to where it was chosen."""
@@ -132,7 +133,11 @@ class TunedExchange(BucketExchange):
 
 
 def best_bucket_bytes(
-    parameter_elements: Sequence[int], backward_s: float, link: Link, traffic_of_bucket: Callable[[int], Traffic]
+    parameter_elements: Sequence[int],
+    backward_s: float,
+    link: Link,
+    traffic_of_bucket: Callable[[int], Traffic],
+    shrink: float = 1.0,
 ) -> int:
     """The candidate with which the last bucket is averaged first; the largest of equals. Pure.
 
@@ -141,9 +146,10 @@ def best_bucket_bytes(
         backward_s: a backward pass without communication.
         link: the shaped link that the buckets cross; of one in slow motion the one that was asked, whose time that is.
         traffic_of_bucket: what the exchange of a bucket of so many elements moves.
+        shrink: parameters and the link's rates have been divided by it; candidates are of the whole model.
     """
     ends = {
-        size: end_of_exchange_s(parameter_elements, size, backward_s, link.asked, traffic_of_bucket)
+        size: end_of_exchange_s(parameter_elements, size, backward_s, link.asked, traffic_of_bucket, shrink)
         for size in CANDIDATES_BYTES
     }
     shortest_s = min(ends.values())
@@ -157,13 +163,15 @@ def end_of_exchange_s(
     backward_s: float,
     link: Link,
     traffic_of_bucket: Callable[[int], Traffic],
+    shrink: float = 1.0,
 ) -> float:
-    """Seconds from the begin of the backward pass to the last average.
+    """Seconds from the begin of the backward pass to the last average, in buckets of ``bucket_bytes`` / ``shrink``.
 
     Gradients are taken to appear at an even pace, last parameter first. Buckets share the link one after the other;
     the latencies of as many as there are threads overlap.
     """
-    buckets = [sum(parameter_elements[i] for i in bucket) for bucket in assign(parameter_elements, bucket_bytes)]
+    assigned = assign(parameter_elements, bucket_bytes, shrink)
+    buckets = [sum(parameter_elements[i] for i in bucket) for bucket in assigned]
     total, ready, now_s = max(1, sum(buckets)), 0, 0.0
     lanes = min(NUM_THREADS, len(buckets)) or 1
     for elements in buckets:

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
 from bwbench.methods.algorithms.algorithm import assign, payloads_of
@@ -74,9 +75,14 @@ class AbstractPeriodic(AbstractAlgorithm):
         """Steps that the nodes go on computing while a round is on its way; 0 where the options name none."""
         return self.options.overlap if isinstance(self.options, PeriodicConfig) else 0
 
-    def layout(self, parameter_shapes: Sequence[Shape]) -> BucketLayout:
-        """What is exchanged together, by default everything; each part has rounds of its own. Pure."""
-        buckets = assign([math.prod(shape) for shape in parameter_shapes], None)
+    def layout(self, parameter_shapes: Sequence[Shape], shrink: float = 1.0) -> BucketLayout:
+        """What is exchanged together, by default everything; each part has rounds of its own. Pure.
+
+        Args:
+            parameter_shapes: of each parameter, in the model's order.
+            shrink: they have been divided by it; what is as large as so many bytes is divided as well.
+        """
+        buckets = assign([math.prod(shape) for shape in parameter_shapes], None, shrink)
         shapes = tuple(tuple(parameter_shapes[index] for index in bucket) for bucket in buckets)
         return BucketLayout(tuple(index for bucket in buckets for index in bucket), (shapes,))
 
@@ -162,7 +168,7 @@ class RunningPeriodic(RunningLocally):
     def __init__(self, context: Context, method: AbstractPeriodic) -> None:
         super().__init__(context)
         self._method = method
-        self._layout = method.layout([tuple(parameter.shape) for parameter in self._parameters])
+        self._layout = method.layout([tuple(parameter.shape) for parameter in self._parameters], context.shrink)
         self._parts = self._lay_out()
         self.buckets = [bucket for buckets in self._parts for bucket in buckets]
         self.bucket_bytes = [bucket.message.nbytes for bucket in self.buckets]
@@ -242,7 +248,8 @@ class RunningPeriodic(RunningLocally):
     def _begin_round(self, index: int) -> None:
         jobs = []
         for bucket in self._parts[index]:
-            bucket.leave()
+            with emulated_time.work_on_vectors():
+                bucket.leave()
             jobs.append(self._communicator.submit(partial(self._average, bucket)))
         self._under_way[index] = _UnderWay(self._num_steps, jobs)
 
@@ -256,7 +263,8 @@ class RunningPeriodic(RunningLocally):
                 continue
             yield self._communicator.wait(under_way.jobs)
             for bucket in self._parts[index]:
-                bucket.arrive()
+                with emulated_time.work_on_vectors():
+                    bucket.arrive()
             self._under_way[index] = None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import ClassVar
 
-from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.methods.buffers import give_back, on_host
@@ -188,21 +188,20 @@ class AbstractCollective(abc.ABC):
     def _average_linear(self, flat: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         """Let a linear codec form the mean; its messages are averaged here as dense vectors."""
         message_codec = codec.value_codec
-        work_began = emulated_time.monotonic()
+        with ExitStack() as working:
+            working.enter_context(self.meter.codec())
 
-        def average_message(message: torch.Tensor) -> None:
-            nonlocal work_began
-            self.meter.codec_worked(work_began, emulated_time.monotonic())
-            self._average(message, message_codec, round_)
-            work_began = emulated_time.monotonic()
+            def average_message(message: torch.Tensor) -> None:
+                working.close()
+                self._average(message, message_codec, round_)
+                working.enter_context(self.meter.codec())
 
-        if isinstance(codec, ErrorFeedback):
-            mean = codec.average(flat, average_message)
-        else:
-            assert isinstance(codec, AbstractLinearCodec)
-            mean, _ = codec.average(flat, average_message)
-        flat.copy_(mean)
-        self.meter.codec_worked(work_began, emulated_time.monotonic())
+            if isinstance(codec, ErrorFeedback):
+                mean = codec.average(flat, average_message)
+            else:
+                assert isinstance(codec, AbstractLinearCodec)
+                mean, _ = codec.average(flat, average_message)
+            flat.copy_(mean)
 
 
 class NoCollective(AbstractCollective):

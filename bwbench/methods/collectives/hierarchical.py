@@ -161,9 +161,10 @@ class Hierarchical(AbstractCollective):
         incoming = [transport.group.recv([buffer], rank, tag) for buffer, rank in zip(buffers, others, strict=True)]
         for buffer, work in zip(buffers, incoming, strict=True):
             work.wait()
-            bucket += buffer.view(torch.float32)
-        # The mean over hosts of this is the mean over ranks.
-        bucket *= len(hosts) / round_.size
+            with emulated_time.work_on_vectors():
+                bucket += buffer.view(torch.float32)
+        with emulated_time.work_on_vectors():  # the mean over hosts of this is the mean over ranks
+            bucket *= len(hosts) / round_.size
         leaders = Members(tuple(ranks[host[0]] for host in hosts), number)
         self._across.average(bucket, codec, Round(tag, leaders))
         for work in [self._send_inside(values, other, tag) for other in others]:

@@ -333,7 +333,8 @@ class Meter:
         emulated_time.catch_up()
         begin = emulated_time.monotonic()
         try:
-            yield
+            with emulated_time.work_on_vectors():
+                yield
         finally:
             emulated_time.catch_up()
             self.codec_worked(begin, emulated_time.monotonic())

@@ -29,13 +29,15 @@ def shapes_module(config: CellConfig, rank: int) -> ShapesModule | None:
     algorithm = config.algorithm.build(registry.ALGORITHMS)
     as_sent = algorithm.takes_gradients_as_sent(config.collective.build(registry.COLLECTIVES))
     options = cast("ShapesConfig", config.model.options)
-    module = ShapesModule(model.shrunk(config.shrink), options, rank, in_memory=not as_sent)
+    module = ShapesModule(
+        model, options, rank, shrink=config.shrink, accumulate=config.accumulate, in_memory=not as_sent
+    )
     declared = config.compute.step_time_of(rank)
     if isinstance(declared, SteadyStepTime):
-        module.begin_step(declared.mean_s / config.accumulate)
+        module.begin_step(declared.mean_s)
     elif declared is not None:
         times_s = read_step_trace(declared).step_times_s
-        module.begin_step(sum(times_s) / len(times_s) / config.accumulate)
+        module.begin_step(sum(times_s) / len(times_s))
     return module
 
 

@@ -80,7 +80,7 @@ class Pacer:
 
     There, and not at the end of the step: gradients then appear at the same pace as on the slower device that is
     imitated, and communication overlaps with the backward pass as it would there. What backward and optimizer will
-    take is the median of the steps before.
+    take is the median of the steps before, but for what a backward pass is declared to take.
 
     Args:
         asked: what each step shall take, in training seconds; None pads nothing.
@@ -99,19 +99,23 @@ class Pacer:
         self.step_time_s = None if self._asked is None else self._asked(number, clock_s)
 
     def observe(self, tail_s: float) -> None:
-        """Take in what a step computed after its padding: backward and optimizer, without any waiting."""
+        """Take in what a step computed after its padding, and was not declared: backward and optimizer, no waiting."""
         self._tails_s.append(tail_s)
 
-    def missing_s(self, elapsed_s: float) -> float:
-        """How long to sleep in a step that has taken ``elapsed_s`` so far; 0 where no step time is declared."""
+    def missing_s(self, elapsed_s: float, declared_s: float = 0.0) -> float:
+        """How long to sleep in a step that has taken ``elapsed_s`` so far; 0 where no step time is declared.
+
+        Args:
+            declared_s: of what still comes in this very step: a backward pass that waits and does not compute.
+        """
         if self.step_time_s is None:
             return 0.0
         tail_s = statistics.median(self._tails_s) if self._tails_s else 0.0
-        return max(0.0, self.step_time_s - elapsed_s - tail_s)
+        return max(0.0, self.step_time_s - elapsed_s - declared_s - tail_s)
 
-    def pad(self, elapsed_s: float) -> None:
+    def pad(self, elapsed_s: float, declared_s: float = 0.0) -> None:
         """Sleep for what is missing."""
-        missing_s = self.missing_s(elapsed_s)
+        missing_s = self.missing_s(elapsed_s, declared_s)
         if missing_s > 0.0:
             emulated_time.sleep(missing_s)
 
@@ -154,8 +158,8 @@ class Stepper:
         ledger = StepLedger(trial.clock, self._device)
         self._pacer.begin_step(number, ledger.begin_s)
         if trial.shapes is not None:
-            step_s = self._pacer.step_time_s
-            trial.shapes.begin_step(None if step_s is None else step_s / accumulate)
+            trial.shapes.begin_step(self._pacer.step_time_s)
+        declared_s = trial.declared_backward_s
         last_step = method.agreement_step(number)
         self._control.begin_step(number, last_step)
         if stop is not None:
@@ -175,7 +179,7 @@ class Stepper:
                     self._control.diverged(f"the loss is {loss_sum} after {samples} samples")
                 if last:
                     ledger.lap("other_s")
-                    self._pacer.pad(ledger.elapsed_s)
+                    self._pacer.pad(ledger.elapsed_s, declared_s)
                     ledger.lap("pad_s")
                 backward_began_mono_s = emulated_time.monotonic()
                 torch.autograd.backward(loss / accumulate if accumulate > 1 else loss)
@@ -184,7 +188,8 @@ class Stepper:
                 backward_s = ledger.lap("compute_s")
         report = method.finish()
         ledger.exchange(report)
-        method.update()
+        with emulated_time.work_on_vectors():
+            method.update()
         optimizer_s = ledger.lap("optimizer_s")
         if (more := method.after_update()) is not None:
             ledger.exchange(more)
@@ -193,7 +198,7 @@ class Stepper:
             ledger.lap("other_s")
             trial.averaged.take_in(samples + trial.config.global_batch, trial.config.global_batch)
             optimizer_s += ledger.lap("optimizer_s")
-        self._pacer.observe(backward_s - report.hidden_s + optimizer_s)
+        self._pacer.observe(backward_s - declared_s - report.hidden_s + optimizer_s)
         return StepResult(begin_mono_s, loss_sum / accumulate, lr, report, ledger)
 
     def plain_backward_s(self) -> float:

@@ -56,7 +56,7 @@ class TrainingLoop:
         else:
             self._go_on(*resumed)
         pacer = Pacer(asked)
-        pacer.observe(self._plain_backward_s)
+        pacer.observe(self._plain_backward_s - self._trial.declared_backward_s)
         stop = self._train(Stepper(self._trial, self._feed, pacer), stop)
         with self._clock.held():
             self._finish(stop)

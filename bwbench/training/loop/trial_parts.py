@@ -66,6 +66,11 @@ class Trial:
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
     @property
+    def declared_backward_s(self) -> float:
+        """What a backward pass of the present step is declared to take; 0 where it takes what it computes."""
+        return 0.0 if self.shapes is None else self.shapes.backward_s()
+
+    @property
     def _backend(self) -> str | None:
         """Of torch's own exchange on a GPU."""
         place, group = next(self.model.parameters()), self.groups.data
@@ -157,6 +162,7 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
             members=Members.all_of(groups.data),
             shrink=config.shrink,
             write_gradient=shapes.write_gradient if shapes is not None and not shapes.in_memory else None,
+            declared_backward_s=shapes.backward_s if shapes is not None else None,
         )
     )
     if schedule.options.flat:

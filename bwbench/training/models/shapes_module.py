@@ -19,11 +19,13 @@ class ShapesModule(nn.Module):
     """Parameters of a model's shapes, whose gradients appear layer by layer in the backward pass, last layer first.
 
     A layer's are there once its share of the pass is over, counted from the begin of the pass: that making them took
-    time is not seen, unless it took longer. The loss is 0, always.
+    time is not seen, unless it took longer. The loss is 0, always. Its micro-steps give equal shares of a gradient.
 
     Args:
-        model: the layers, shrunk already where they are to be.
+        model: the layers, whole: entries are as large as its own, so that as many of them cross a threshold.
         rank: whose gradients.
+        shrink: what parameters are divided by.
+        accumulate: micro-steps of a step.
         in_memory: parameters and gradients have memory. Without it they lie on torch's meta device, where autograd
             works as ever, and ``write_gradient`` gives the values of those that are looked at.
 
@@ -32,11 +34,21 @@ class ShapesModule(nn.Module):
         steps: taken so far; each has gradients of its own.
     """
 
-    def __init__(self, model: ModelShapes, options: ShapesConfig, rank: int = 0, *, in_memory: bool = True) -> None:
+    def __init__(
+        self,
+        model: ModelShapes,
+        options: ShapesConfig,
+        rank: int = 0,
+        *,
+        shrink: float = 1.0,
+        accumulate: int = 1,
+        in_memory: bool = True,
+    ) -> None:
         super().__init__()
-        self._rank, self._backward_share = rank, options.backward
+        self._rank, self._backward_share, self._accumulate = rank, options.backward, accumulate
         self.step_s, self.steps = 0.0, 0
         rms = options.norm / math.sqrt(model.num_parameters)
+        model = model.shrunk(shrink)
         self._gradients = SyntheticGradients(model.parameter_shapes, options.decay, options.tail, rms)
         self._ends, self.in_memory = model.backward_ends, in_memory
         self._began_s = 0.0
@@ -52,8 +64,12 @@ class ShapesModule(nn.Module):
             self._layers.append(range(first, len(self.values)))
         self._begin = torch.zeros(1, requires_grad=True)
 
+    def backward_s(self) -> float:
+        """What each backward pass of the present step is declared to take, in training seconds."""
+        return self._backward_share * self.step_s / self._accumulate
+
     def begin_step(self, step_s: float | None) -> None:
-        """Another step begins; of that duration, where one is known."""
+        """Another step begins, micro-steps and all; of that duration, where one is known."""
         self.steps += 1
         if step_s is not None:
             self.step_s = step_s
@@ -68,7 +84,7 @@ class ShapesModule(nn.Module):
         return stream.view(1, 1)
 
     def write_gradient(self, index: int, out: torch.Tensor) -> None:
-        """The gradient of a parameter in this step, into an fp32 vector of its length."""
+        """The gradient of a parameter in this step, of all its micro-steps, into an fp32 vector of its length."""
         self._gradients.write(index, self.steps, self._rank, out)
         emulated_time.forget_computed()
 
@@ -77,7 +93,7 @@ class ShapesModule(nn.Module):
         if number == len(self._layers) - 1:
             self._began_s = emulated_time.monotonic()
         found = [self._gradient(index) for index in self._layers[number]]
-        due_s = self._began_s + self._ends[number] * self._backward_share * self.step_s
+        due_s = self._began_s + self._ends[number] * self.backward_s()
         if (missing_s := due_s - emulated_time.monotonic()) > 0:
             emulated_time.sleep(missing_s)
         emulated_time.forget_computed()
@@ -89,6 +105,8 @@ class ShapesModule(nn.Module):
             return torch.empty_like(parameter)
         flat = empty_fp32(parameter.numel())
         self.write_gradient(index, flat)
+        if self._accumulate > 1:  # the loss is 0 whatever it is multiplied by, and so tells no layer
+            flat /= self._accumulate
         return flat.view(parameter.shape)
 
 

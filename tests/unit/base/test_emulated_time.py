@@ -75,6 +75,40 @@ def test_waiting_is_divided_and_computing_takes_what_it_takes(machine: Machine, 
     assert emulated_time.machine_s(1.5) == 1.5 * factor
 
 
+@pytest.mark.parametrize("factor", [1.0, 4.0])
+def test_what_is_shrunk_is_work_on_vectors_and_nothing_else(machine: Machine, factor: float) -> None:
+    emulated_time.dilate(factor, work=8.0)
+    emulated_time.catch_up()
+    began_s = emulated_time.monotonic()
+    machine.compute(0.5)  # a message, a step: as many as there would be of the whole
+    with emulated_time.work_on_vectors():
+        machine.compute(0.25)
+        with emulated_time.work_on_vectors():
+            machine.compute(0.125)
+        emulated_time.catch_up()
+        machine.compute(0.125)
+    machine.compute(0.5)
+    emulated_time.catch_up()
+    assert emulated_time.monotonic() - began_s == pytest.approx(0.5 + 8 * 0.5 + 0.5)
+
+
+def test_threads_shrink_what_they_compute_themselves(machine: Machine) -> None:
+    emulated_time.dilate(1.0, work=8.0)
+    emulated_time.catch_up()
+
+    def work() -> None:
+        emulated_time.catch_up()
+        machine.compute(1.0)
+        emulated_time.catch_up()
+
+    began_s = machine.now_s
+    with emulated_time.work_on_vectors():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert machine.now_s - began_s == 1.0
+
+
 def test_what_is_forgotten_is_not_owed(machine: Machine) -> None:
     emulated_time.dilate(4.0)
     emulated_time.catch_up(of_libraries=True)

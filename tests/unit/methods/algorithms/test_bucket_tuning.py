@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 
+from bwbench.base.published_models import published_model
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
 from bwbench.methods.algorithms import Context
+from bwbench.methods.algorithms.algorithm import assign
 from bwbench.methods.algorithms.every_step import (
     CANDIDATES_BYTES,
     EveryStep,
@@ -48,6 +51,19 @@ def test_slow_motion_changes_no_choice(dilation):
     for bandwidth, latency, backward_s in (("1 Gbit/s", "50 ms", 0.05), ("1 Gbit/s", "0.1 ms", 0.5)):
         slow = Link(bandwidth=bandwidth, latency=latency).dilated(dilation)
         assert best_bucket_bytes(ELEMENTS, backward_s, slow, traffic) == best(bandwidth, latency, backward_s)
+
+
+@pytest.mark.parametrize("shrink", [2.0, 8.0])
+@pytest.mark.parametrize(("model", "backward_s"), [("bert-large", 0.4), ("vgg16", 0.2)])
+def test_a_shrunk_model_on_its_link_chooses_as_the_whole_one(model, backward_s, shrink):
+    whole, link = published_model(model), Link(bandwidth="1 Gbit/s", latency="1 ms")
+    chosen, counts = [], []
+    for factor in (1.0, shrink):
+        elements = [math.prod(shape) for shape in whole.shrunk(factor).parameter_shapes]
+        chosen.append(best_bucket_bytes(elements, backward_s, link.shrunk(factor), traffic, factor))
+        counts.append(len(assign(elements, chosen[-1], factor)))
+    assert chosen[0] == chosen[1]
+    assert counts[1] == pytest.approx(counts[0], abs=1)  # tensors are divided to whole rows
 
 
 @pytest.mark.parametrize("bandwidth", ["10 Mbit/s", "1 Gbit/s"])
@@ -99,6 +115,38 @@ def test_all_nodes_choose_alike_in_the_rehearsal_and_average_as_before():
     for other_sizes, other_gradients in others:
         assert other_sizes == sizes
         assert all(torch.equal(*pair) for pair in zip(gradients, other_gradients, strict=True))
+
+
+def test_shrunk_gradients_are_laid_out_in_the_buckets_that_were_played():
+    initial = nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(8)))  # 8 MiB
+
+    def work(group, rank):
+        counts = []
+        for shrink in (1.0, 4.0):
+            side = round(512 / math.sqrt(shrink))
+            model = nn.Sequential(*(nn.Linear(side, side, bias=False) for _ in initial))
+            collective = COLLECTIVES.load("ring")()
+            collective.connect(group, Link(bandwidth="1 Gbit/s", latency="5 ms").shrunk(shrink))
+            running = EveryStep(EveryStepConfig(bucket_bytes="auto")).attach(
+                Context(
+                    model,
+                    torch.optim.SGD(model.parameters(), lr=0.1),
+                    collective,
+                    COMPRESSIONS.load("none"),
+                    group,
+                    Control(group),
+                    nullcontext(),
+                    Members.all_of(group),
+                    shrink=shrink,
+                )
+            )
+            running.rehearse(0.2)
+            running.close()
+            counts.append(len(running.bucket_bytes))
+        return counts
+
+    for whole, shrunk in run_ranks(2, work):
+        assert 1 < whole == shrunk
 
 
 def test_a_checkpoint_brings_back_the_chosen_size_with_its_residuals():

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
 from bwbench.base.registry import COLLECTIVES, COMPRESSIONS
+from bwbench.methods.algorithms import Context
 from bwbench.methods.algorithms.ddp_exchange import (
+    DdpExchange,
     TorchPostLocalSgd,
     TorchPostLocalSgdConfig,
     hook_buckets,
     hook_payloads,
     next_agreement,
 )
+from bwbench.methods.collectives import Members
+from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.collectives.torch_ddp import TorchDdp
 from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
@@ -38,6 +45,55 @@ def test_powersgd_gets_one_bucket_whatever_is_asked() -> None:
     (bucket,) = hook_buckets(ELEMENTS, 400.0, PowerSgd())
     assert sorted(bucket) == [0, 1, 2, 3, 4]
     assert "one bucket" in str(TorchDdp.remark([PowerSgd])) and TorchDdp.remark([Fp16]) is None
+
+
+def note_size(averaged, bucket):  # without annotations, which torch would read as text
+    averaged.append(bucket.buffer().nbytes)
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+@pytest.mark.parametrize("asked_bytes", [None, 2 * 2**20])
+def test_torch_shrinks_its_buckets_as_it_is_told(asked_bytes: float | None) -> None:
+    """What torch averages, once it has put its buckets together in the order of the backward pass."""
+
+    def work(gloo: dist.ProcessGroup, rank: int) -> list[tuple[list[int], list[int]]]:
+        group, found = dist.ProcessGroup(dist.HashStore(), rank, 1), []  # torch's DDP takes no bare gloo group
+        group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
+        for shrink in (1.0, 4.0):
+            side = round(512 / shrink**0.5)
+            model = nn.Sequential(*(nn.Linear(side, side, bias=False) for _ in range(30)))  # whole 1 MiB each
+            collective = TorchDdp()
+            collective.connect(group)
+            optimizer, members = torch.optim.SGD(model.parameters(), lr=0.1), Members.all_of(group)
+            context = Context(
+                model,
+                optimizer,
+                collective,
+                NoCompression,
+                group,
+                None,
+                None,
+                members,
+                shrink=shrink,  # type: ignore[arg-type]
+            )
+            averaged: list[int] = []
+            running = DdpExchange(context, asked_bytes, (averaged, note_size))
+            for _ in range(2):
+                averaged.clear()
+                running.begin_step()
+                torch.autograd.backward(running.module(torch.ones(1, side)).sum())
+            found.append((running.bucket_bytes, averaged))
+        return found
+
+    before = dist._DEFAULT_FIRST_BUCKET_BYTES
+    ((whole, of_torch), (shrunk, of_torch_shrunk)) = run_ranks(1, work)[0]
+    mib = 2**20
+    assert whole == ([mib, 25 * mib, 4 * mib] if asked_bytes is None else 15 * [2 * mib])
+    assert of_torch == whole and of_torch_shrunk == shrunk
+    assert [4 * size for size in shrunk] == whole
+    assert before == dist._DEFAULT_FIRST_BUCKET_BYTES
 
 
 def test_what_torch_cannot_carry_on_gloo_is_refused_with_the_reason() -> None:

@@ -9,10 +9,14 @@ import time
 import pytest
 import torch
 
-from bwbench.base.registry import COLLECTIVES
+from bwbench.base.published_models import published_model
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, COMPRESSIONS
+from bwbench.methods.algorithms import Context
 from bwbench.methods.algorithms.diloco import Diloco, DilocoConfig, StreamingDiloco, StreamingDilocoConfig, in_fragments
 from bwbench.methods.algorithms.local_sgd import LocalSgd, LocalSgdConfig
+from bwbench.methods.algorithms.periodic import AbstractPeriodic
 from bwbench.methods.algorithms.small_replica import SHAPES, attached, codec_chain, loss_of, replica, sgd, vector
+from bwbench.methods.collectives import Members
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.collectives.ring import Ring
@@ -20,6 +24,7 @@ from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
 
 STEPS = 18
+PERIODIC = [name for name in ALGORITHMS.names() if issubclass(ALGORITHMS.load(name), AbstractPeriodic)]
 
 
 def adamw(model):
@@ -408,6 +413,27 @@ def test_only_exact_collectives_are_accepted():
 def test_options_without_sense_are_refused(config, options):
     with pytest.raises(ValueError, match="overlap|fragments"):
         config(**options)
+
+
+@pytest.mark.parametrize("model", ["vgg16", "bert-large"])
+@pytest.mark.parametrize("name", PERIODIC)
+def test_a_shrunk_model_is_cut_into_as_many_buckets_as_the_whole_one(name, model):
+    algorithm, whole = ALGORITHMS.load(name)(), published_model(model)
+    parts = algorithm.layout(whole.parameter_shapes).parts
+    shrunk = algorithm.layout(whole.shrunk(8).parameter_shapes, 8.0).parts
+    assert [len(buckets) for buckets in shrunk] == [len(buckets) for buckets in parts]
+
+
+@pytest.mark.parametrize("shrink", [1.0, 4.0])
+def test_a_rank_lays_out_what_is_shrunk_as_it_would_be_whole(shrink):
+    side = round(512 / shrink**0.5)
+    model = torch.nn.Sequential(*(torch.nn.Linear(side, side, bias=False) for _ in range(4)))  # whole 1 MiB each
+    collective, members = COLLECTIVES.load("ring")(), Members.all_of(None)
+    codec = COMPRESSIONS.load("none")
+    context = Context(model, sgd(model), collective, codec, None, None, None, members, shrink=shrink)
+    running = LocalSgd(LocalSgdConfig()).attach(context)
+    running.close()
+    assert running.bucket_bytes == [4 * side**2, 3 * 4 * side**2]
 
 
 def test_fragments_are_even_and_complete():

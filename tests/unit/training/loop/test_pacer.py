@@ -28,6 +28,14 @@ def test_each_step_is_asked_for_its_own_time():
         assert pacer.missing_s(0.004) == pytest.approx(0.010 * step + clock_s - 0.004)
 
 
+def test_a_pass_that_is_declared_is_taken_off_in_its_own_step_beside_what_was_observed():
+    pacer = paced(0.100)
+    pacer.observe(0.005)
+    assert [pacer.missing_s(0.030, declared_s) for declared_s in (0.0, 0.040, 0.090)] == pytest.approx(
+        [0.065, 0.025, 0.0]
+    )
+
+
 def test_a_step_that_is_too_slow_is_not_padded():
     pacer = paced(0.010)
     pacer.observe(0.008)

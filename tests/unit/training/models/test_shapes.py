@@ -49,6 +49,39 @@ def test_without_memory_parameters_have_none_and_gradients_are_written_alike() -
         assert one.grad is not None and torch.equal(one.grad.flatten(), written)
 
 
+def test_micro_steps_add_up_to_the_gradient_that_is_written() -> None:
+    once = ShapesModule(MODEL, ShapesConfig(), rank=1)
+    parts = ShapesModule(MODEL, ShapesConfig(), rank=1, accumulate=4)
+    for module, micro_steps in ((once, 1), (parts, 4)):
+        module.begin_step(None)
+        for _ in range(micro_steps):
+            backward(module)
+    for index, (one, sum_of_four) in enumerate(zip(once.parameters(), parts.parameters(), strict=True)):
+        written = torch.empty(one.numel())
+        parts.write_gradient(index, written)
+        assert one.grad is not None and sum_of_four.grad is not None
+        assert torch.equal(one.grad.flatten(), written)
+        torch.testing.assert_close(sum_of_four.grad, one.grad)
+
+
+def test_of_a_shrunk_model_as_large_a_share_crosses_a_threshold() -> None:
+    model = ModelShapes("m", (Layer("a", ((1024, 256),), 1.0), Layer("b", ((512, 512),), 1.0)))
+    found = []
+    for shrink in (1.0, 8.0):
+        module = ShapesModule(model, ShapesConfig(), shrink=shrink, in_memory=False)
+        parts = [torch.empty(parameter.numel()) for parameter in module.parameters()]
+        for index, part in enumerate(parts):
+            module.write_gradient(index, part)
+        found.append(torch.cat(parts))
+    whole, shrunk = found
+    assert len(whole) == 8 * len(shrunk) and whole.norm().item() == pytest.approx(1.0, rel=1e-4)
+    rms = whole.square().mean().sqrt().item()
+    assert shrunk.square().mean().sqrt().item() == pytest.approx(rms, rel=1e-4)
+    for threshold in (rms, 2.5 * rms):
+        share, of_shrunk = ((values.abs() > threshold).float().mean().item() for values in found)
+        assert of_shrunk == pytest.approx(share, rel=0.25)
+
+
 def test_ranks_and_steps_have_gradients_of_their_own_with_the_same_spectrum() -> None:
     shapes = [(64, 48), (64,)]
     gradients = SyntheticGradients(shapes, decay=1.0, tail=0.5, rms=0.1)
