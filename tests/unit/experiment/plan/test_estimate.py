@@ -359,3 +359,15 @@ def test_hierarchical_sends_one_stream_a_site(tmp_path: Path) -> None:
     flat = sending_of(config(tmp_path, "algorithm=ring", *more), SHAPES)
     assert flat.inside is None
     assert transfer_time_s(asked.link, flat.traffic) == pytest.approx(line_s(1.5 * S, 10e6), rel=0.01)
+
+
+def test_one_node_of_a_model_of_shapes_writes_no_gradient_that_nobody_looks_at(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.yaml"
+    path.write_text(
+        "name: shapes\nnodes: 2\nlink: {bandwidth: 10 Gbit/s}\nmodel: {shapes: bert-large}\n"
+        "compute: {step_time: 100 ms}\nlimit: {steps: 4}\nmatrix: {algorithm: [single, ring]}\n"
+    )
+    cells = build_plan(load_experiment(path)).cells
+    alone, ring = (estimate_cells(cells)[cell.id] for cell in cells)
+    assert alone.step_s == 0.1
+    assert ring.unpadded_s > 0.1  # 1.3 GB of gradients
