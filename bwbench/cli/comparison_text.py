@@ -14,6 +14,7 @@ from bwbench.cli.comparison_json import comparison_json
 from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
 from bwbench.records import CellFolder, readable
 from bwbench.results.analysis.answer import answers
+from bwbench.results.analysis.arm_cells import Condition
 from bwbench.results.analysis.arm_labels import recorded_name
 from bwbench.results.analysis.best_set import BestSet
 from bwbench.results.analysis.caveats import COMPOSED_MARK
@@ -23,7 +24,6 @@ from bwbench.results.analysis.comparison import (
     ArmRow,
     BestRow,
     Comparison,
-    Condition,
     CrossoverRow,
     FootingRow,
     ParetoRow,

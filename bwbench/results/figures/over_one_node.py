@@ -75,7 +75,8 @@ def speedup_table(results: Results) -> pd.DataFrame:
 
 
 def _seconds_a_sample(cells: pd.DataFrame) -> dict[int, Arrival]:
-    return seconds_a_sample(cells.to_dict("records"))
+    rows: list[Any] = cells.to_dict("records")  # their keys are names of columns
+    return seconds_a_sample(rows)
 
 
 def _of(cells: pd.DataFrame, *, alone: bool) -> pd.DataFrame:

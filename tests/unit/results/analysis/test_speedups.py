@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -65,11 +66,13 @@ def test_without_a_target_it_is_that_in_samples_a_second_and_the_load_that_of_th
         write_study(tmp_path, study)
     (group,) = regrouped(load_results(tmp_path), SpeedUpByNodes.compares)
     assert SpeedUpByNodes().applies(group) is None
-    cells = group.cells.assign(rate=group.cells["samples"] / group.cells["training_clock_s"])
-    table = speedup_table(group).set_index("nodes")
-    assert list(table.index) == [2, 4]
-    for nodes, row in table.iterrows():
-        several, alone = (cells[cells["nodes"] == number]["rate"].prod() for number in (nodes, 1))
+    rates: dict[int, list[float]] = {1: [], 2: [], 4: []}
+    for cell in group.cells.to_dict("records"):
+        rates[int(cell["nodes"])].append(float(cell["samples"]) / float(cell["training_clock_s"]))
+    table = speedup_table(group)
+    assert list(table["nodes"]) == [2, 4]
+    for row in table.to_dict("records"):
+        several, alone = (math.prod(rates[number]) for number in (int(row["nodes"]), 1))
         assert row["speedup"] == pytest.approx((several / alone) ** (1 / 2))
         assert row["load"] == pytest.approx(8 * 4 * 80_000 / (10e6 * 0.03))
     figure = SpeedUpByNodes().draw(group)
