@@ -9,7 +9,9 @@ same time have it put back once: by no more than the machine's time that has pas
 
 Where payloads are divided by a number to fit into memory (``shrink``), our software has so much less to do with what
 is in them, and takes that many times as long on top for it (``work_on_vectors``): encoding, adding, the optimizer's
-step. There are as many messages, buckets and steps as before, so that what each of them costs by itself stays.
+step. There are as many messages, buckets and steps as before, so that what each of them costs by itself stays. With
+K = 1/2 and half of the bytes software takes as long as it does for the bytes, and no clock is put back: what a message
+costs by itself then counts twice.
 
 One factor holds for a whole process, and is set before anything is timed; with 1, the default, all of this is the
 monotonic clock and nothing else. Threads of libraries (gloo's, torch's) call nobody. What they have computed is what
@@ -41,7 +43,7 @@ class _World:
     """What a process knows of the time of its training."""
 
     def __init__(self) -> None:
-        self.factor = self.work = 1.0
+        self.factor = self.stretch = 1.0  # of all time; of our own software beside the machine's time
         self.computed_s = 0.0  # that the clock was put back for, by all, in machine seconds
         self.lock = threading.Lock()
         self.own = threading.local()
@@ -59,18 +61,18 @@ def dilate(factor: float, work: float = 1.0) -> None:
     """From now on the machine's seconds are ``factor`` to one of the training; for a process that has timed nothing.
 
     Args:
-        work: what our software computes on vectors stands for so many times as much; 1 where ``factor`` is below 1.
+        work: what our software computes on vectors stands for so many times as much; 1, or no less than 1 / ``factor``.
     """
     global _world
     _world = _World()
-    _world.factor, _world.work = factor, work
+    _world.factor, _world.stretch = factor, factor * work
 
 
 def monotonic() -> float:
-    """Seconds of a monotonic clock of the training's time, which ranks of one machine share where ``factor`` >= 1."""
+    """Seconds of a monotonic clock of the training's time, which ranks of one machine share where none is put back."""
     if _world.factor == 1.0:
         return time.monotonic()
-    return (time.monotonic() - _world.computed_s * (1.0 - min(1.0, _world.factor))) / _world.factor
+    return (time.monotonic() - _world.computed_s * (1.0 - min(1.0, _world.stretch))) / _world.factor
 
 
 def machine_s(seconds: float) -> float:
@@ -97,16 +99,16 @@ def catch_up(*, of_libraries: bool = False) -> None:
         of_libraries: where the clock is put back, also for what threads have computed that call nobody, since anyone
             last did so: for whoever has just waited for what they do.
     """
-    if _world.factor * _world.work == 1.0:
+    if _world.stretch == 1.0:
         return
     computed_s = _own_cpu_s()
-    if _world.factor < 1.0:
+    if _world.stretch < 1.0:
         _world.own.window = _put_back(computed_s, _world.own.window)
         if of_libraries:
             _world.of_libraries = _put_back(_libraries_cpu_s(), _world.of_libraries)
         return
-    work = _world.work if getattr(_world.own, "on_vectors", False) else 1.0
-    owed_s = _world.own.owed_s + computed_s * (_world.factor * work - 1.0)
+    factor = _world.stretch if getattr(_world.own, "on_vectors", False) else max(1.0, _world.factor)
+    owed_s = _world.own.owed_s + computed_s * (factor - 1.0)
     if owed_s > SHORTEST_SLEEP_S:
         began_s = time.monotonic()
         time.sleep(owed_s)
@@ -118,7 +120,7 @@ def catch_up(*, of_libraries: bool = False) -> None:
 @contextmanager
 def work_on_vectors() -> Iterator[None]:
     """What this thread computes inside grows with what is sent; it waits for nobody there, and sends nothing."""
-    if _world.work == 1.0:
+    if _world.stretch == _world.factor:
         yield
         return
     catch_up()
@@ -133,9 +135,9 @@ def work_on_vectors() -> Iterator[None]:
 
 def forget_computed() -> None:
     """Owe nothing for what this thread and libraries have computed so far: it was not part of the training's time."""
-    if _world.factor * _world.work != 1.0:
+    if _world.stretch != 1.0:
         _own_cpu_s()
-    if _world.factor < 1.0:
+    if _world.stretch < 1.0:
         _libraries_cpu_s()
         _world.own.window = _world.of_libraries = _Window(_world.computed_s)
 

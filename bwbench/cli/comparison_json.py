@@ -7,18 +7,20 @@ from dataclasses import asdict
 
 from bwbench.results.analysis.comparison import ArmRow, BestRow, Comparison, CrossoverRow, FootingRow, SamplesRow
 from bwbench.results.analysis.ratio import Ratio
+from bwbench.results.analysis.throughput import RateRow
 
 RATIO_OF = "time of the baseline / time of the algorithm: above 1 the algorithm is faster"
 _DIGITS = 6  # of computed bandwidths
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:
-    """``rows``, ``samples``, ``crossovers``, ``best``, ``pareto``, ``footing``, ``labels`` as docs/statistics.md
-    describes them."""
+    """``rows``, ``samples``, ``rates``, ``crossovers``, ``best``, ``pareto``, ``footing``, ``labels`` as
+    docs/statistics.md describes them."""
     return {
         "ratio_of": RATIO_OF,
         "rows": [_arm_json(row) for row in comparison.rows],
         "samples": [_samples_json(row) for row in comparison.samples],
+        "rates": [_rate_json(row) for row in comparison.rates],
         "crossovers": [_crossovers_json(row) for row in comparison.crossovers],
         "best": [_best_json(row) for row in comparison.best],
         "pareto": [
@@ -31,9 +33,10 @@ def comparison_json(comparison: Comparison) -> dict[str, object]:
 
 
 def ratio_rows(comparison: Comparison) -> list[dict[str, object]]:
-    """Its ratios as a flat table: the condition as columns ``group.KEY``."""
+    """Its ratios as a flat table: the condition as columns ``group.KEY``; where nothing has a target those of samples
+    a second."""
     found = []
-    for row in map(_arm_json, comparison.rows):
+    for row in map(_arm_json, comparison.rows) if comparison.rows else map(_rate_json, comparison.rates):
         group = row.pop("group")
         assert isinstance(group, dict)
         found.append({**{f"group.{key}": value for key, value in group.items()}, **row})
@@ -89,6 +92,24 @@ def _samples_json(row: SamplesRow) -> dict[str, object]:
         "samples_high": own.high,
         "samples_at_least": own.at_least,
         "baseline_samples": None if reference is None or math.isinf(reference.value) else reference.value,
+    }
+
+
+def _rate_json(row: RateRow) -> dict[str, object]:
+    sample = row.sample
+    return {
+        "experiment": row.experiment,
+        "group": row.condition,
+        "algorithm": row.algorithm,
+        "baseline": row.baseline,
+        "nodes": row.nodes,
+        **_ratio_json("rate_ratio", row.ratio),
+        "n": row.num,
+        "host_bound": row.host_bound,
+        "step_s": row.step.value,
+        "samples_per_s": row.samples_per_s,
+        "samples_per_s_low": None if sample.high is None else 1 / sample.high,
+        "samples_per_s_high": None if sample.low is None else 1 / sample.low,
     }
 
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bwbench.base.units import BANDWIDTH
+from bwbench.base.units import BANDWIDTH, DURATION
 from bwbench.cli.answer_text import answer_lines, answers_json
 from bwbench.cli.comparison_json import comparison_json
 from bwbench.cli.output import fit_table, flowed, plain_table, print_json, say_unreadable, seconds, table_width
 from bwbench.records import CellFolder, readable
 from bwbench.results.analysis.answer import answers
+from bwbench.results.analysis.arm_cells import Condition
 from bwbench.results.analysis.arm_labels import recorded_name
 from bwbench.results.analysis.best_set import BestSet
 from bwbench.results.analysis.caveats import COMPOSED_MARK
@@ -23,7 +24,6 @@ from bwbench.results.analysis.comparison import (
     ArmRow,
     BestRow,
     Comparison,
-    Condition,
     CrossoverRow,
     FootingRow,
     ParetoRow,
@@ -36,6 +36,7 @@ from bwbench.results.analysis.host_bound import HOST_BOUND_MARK, OwnSteps
 from bwbench.results.analysis.notes import notes_on
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.statistics import ONE_REPEAT, Estimate
+from bwbench.results.analysis.throughput import RateRow
 
 
 def print_comparison(
@@ -76,8 +77,8 @@ def comparison_notes(comparison: Comparison, cells: Sequence[CellFolder]) -> lis
 
 _INDENT = "  "
 _RIGHT = frozenset(  # columns of numbers
-    ("time to target", "samples to target", "shortest time", "times as fast", "times as few", "n", "not reached")
-    + ("final metric", "crossover", "S/(B·T)")
+    ("time to target", "samples to target", "shortest time", "times as fast", "times as few", "times as many", "n")
+    + ("not reached", "nodes", "step", "samples a second", "final metric", "crossover", "S/(B·T)")
 )
 
 
@@ -94,6 +95,7 @@ def comparison_lines(comparison: Comparison, width: int = sys.maxsize) -> Iterat
 def _sections(comparison: Comparison, width: int) -> Iterator[Iterator[str]]:
     yield _times_lines(comparison.rows, width)
     yield _samples_lines(comparison.samples, width)
+    yield _rates_lines(comparison.rates, width)
     yield _best_lines(comparison.best, width)
     yield _crossover_lines(comparison.crossovers, width)
     yield _pareto_lines([row for row in comparison.pareto if row.optimal], width)
@@ -118,6 +120,15 @@ def _samples_lines(rows: Sequence[SamplesRow], width: int) -> Iterator[str]:
     yield f"Virtual nodes, by samples alone: times as few as {baseline} (95 % interval each)"
     columns = ["algorithm", "samples to target", baseline, "times as few", "interval", "n", "not reached"]
     yield from _table(rows, columns, _samples_cells, width)
+
+
+def _rates_lines(rows: Sequence[RateRow], width: int) -> Iterator[str]:
+    if not rows:
+        return
+    baseline = rows[0].baseline
+    yield f"Samples a second, and how many times those of {baseline} (95 % interval each); no target, so no time to it"
+    columns = ["algorithm", "nodes", "step", "samples a second", "times as many", "interval", "n"]
+    yield from _table(rows, columns, _rate_cells, width)
 
 
 def _best_lines(rows: Sequence[BestRow], width: int) -> Iterator[str]:
@@ -195,11 +206,12 @@ def _labelled(comparison: Comparison) -> Comparison:
         best=[of_best(row) for row in comparison.best],
         pareto=[replace(row, algorithm=label(row.algorithm)) for row in comparison.pareto],
         footing=[replace(row, algorithm=label(row.algorithm)) for row in comparison.footing],
+        rates=[replace(row, algorithm=label(row.algorithm), baseline=label(row.baseline)) for row in comparison.rates],
     )
 
 
 def _table(
-    rows: Sequence[ArmRow | BestRow | CrossoverRow | FootingRow | ParetoRow | SamplesRow],
+    rows: Sequence[ArmRow | BestRow | CrossoverRow | FootingRow | ParetoRow | RateRow | SamplesRow],
     columns: list[str],
     cells: Callable[[Any], list[list[str]]],
     width: int,
@@ -281,6 +293,16 @@ def _samples_cells(row: SamplesRow) -> list[list[str]]:
     missed = f"{row.num_censored} of {both}" if row.num_censored else "-"
     other = "-" if reference is None else _samples(reference)
     return [[row.algorithm, _samples(row.samples), other, value, ends, str(row.num), missed]]
+
+
+def _rate_cells(row: RateRow) -> list[list[str]]:
+    ratio, value, ends = row.ratio, "-", "-"
+    if ratio is not None:
+        value = f"{ratio.value:.3g}{_marks(composed=False, host_bound=row.host_bound)}"
+        if ratio.low is not None and ratio.high is not None:
+            ends = f"{ratio.low:.3g} to {ratio.high:.3g}"
+    rate = f"{row.samples_per_s:.3g}"
+    return [[row.algorithm, str(row.nodes), DURATION.show(row.step.value, 3), rate, value, ends, str(row.num)]]
 
 
 def _samples(estimate: Estimate) -> str:

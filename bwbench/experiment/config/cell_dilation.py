@@ -72,7 +72,7 @@ def dilation_refusals(config: CellConfig) -> Iterator[str]:
         yield f"{what}, and link.tcp.congestion_control: {reason}"
     if (kept := ALGORITHMS.load(config.algorithm.name).fixed_time) is not None:
         yield f"{what}, and algorithm {config.algorithm.name!r} keeps a time of the machine: {kept}"
-    if factor < 1.0 and _sends_in_background(config):
+    if factor * config.shrink < 1.0 and _sends_in_background(config):
         yield (
             f"dilation: {factor:g} makes time run faster, and what this method sends while its nodes compute would not "
             "overlap with that as it does; use 1 or more"

@@ -180,8 +180,9 @@ def _shrink_refusals(config: CellConfig, model: ModelShapes) -> Iterator[tuple[t
         yield ("shrink",), f"{what}, and {reason}"
     if config.launcher != "local":
         yield ("shrink",), f"{what}, and hosts of their own need not be spared; leave it out"
-    if config.dilation < 1:
-        yield ("shrink",), f"{what} and has our software take longer, which a dilation below 1 cannot; use 1 or more"
+    if config.dilation * config.shrink < 1:
+        text = f"a dilation of {config.dilation:g} takes more off than that; use {1 / config.shrink:g} or more"
+        yield ("shrink",), f"{what} and has our software take longer, and {text}"
     try:
         made = model.shrunk(config.shrink)
     except ConfigError as error:

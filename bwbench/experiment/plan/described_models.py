@@ -20,7 +20,7 @@ from bwbench.base.errors import ConfigError, LaunchError
 from bwbench.base.model_shapes import ELEMENT_BYTES, ModelShapes
 from bwbench.base.ownership import owned
 from bwbench.base.plain_data import JsonObject
-from bwbench.base.registry import DATASETS, MODELS, OPTIMIZERS, Registry
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, DATASETS, MODELS, OPTIMIZERS, Registry
 from bwbench.base.start_module import module_command
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.records import read_json, write_json_atomic
@@ -75,9 +75,11 @@ def describe(configs: Sequence[CellConfig]) -> list[Description]:
 
 def _of_shapes(config: CellConfig, model: ModelShapes) -> Description:
     """A model that computes nothing: what it takes is declared; what this machine does for it is writing gradients,
-    which slow motion does not lengthen.
+    which slow motion does not lengthen, and which nobody asks for of one node by itself.
     """
-    write_s = ELEMENT_BYTES * model.num_parameters / config.shrink / WRITTEN_BYTES_PER_S
+    algorithm = config.algorithm.build(ALGORITHMS)
+    unseen = not algorithm.sends and algorithm.takes_gradients_as_sent(config.collective.build(COLLECTIVES))
+    write_s = 0.0 if unseen else ELEMENT_BYTES * model.num_parameters / config.shrink / WRITTEN_BYTES_PER_S
     shapes, compute_s = model.parameter_shapes, write_s / config.accumulate / max(1.0, config.dilation)
     return Description(model.num_parameters, shapes, compute_s, start_s=START_S)
 

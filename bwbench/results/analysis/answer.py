@@ -24,9 +24,9 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import BASELINES
 from bwbench.methods.roles import METHOD, REFERENCE, may_win
 from bwbench.records import CellFolder
+from bwbench.results.analysis.arm_cells import ArmCells, Condition, arms_of
 from bwbench.results.analysis.best_set import BestSet, best_set
 from bwbench.results.analysis.cells import DONE, Row, is_virtual, state_of
-from bwbench.results.analysis.comparison import ArmCells, Condition, arms_of
 from bwbench.results.analysis.crossover import ABOVE, BELOW, ONE, Crossover, Crossovers, Measured, find_crossovers
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, Key, group_cells, setting_words
 from bwbench.results.analysis.host_bound import OwnSteps

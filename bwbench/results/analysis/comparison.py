@@ -17,27 +17,21 @@ from bwbench.base.explain import nearest
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import METHOD, may_win
 from bwbench.records import CellFolder
+from bwbench.results.analysis.arm_cells import ArmCells, Condition, arms_of, ordered
 from bwbench.results.analysis.arm_labels import arm_labels, recorded_name
-from bwbench.results.analysis.arrival import FIRST_CROSSING, UNKNOWN
+from bwbench.results.analysis.arrival import UNKNOWN
 from bwbench.results.analysis.best_set import BestSet, best_set
 from bwbench.results.analysis.cell_arrival import arrival_notes, arrival_of_cell
-from bwbench.results.analysis.cells import DONE, Row, cell_row, is_composed, is_virtual, keys_of, state_of, value_at
+from bwbench.results.analysis.cells import DONE, cell_row, is_composed, is_virtual, keys_of, state_of, value_at
 from bwbench.results.analysis.crossover import Crossovers, Measured, Scale, find_crossovers, scale_of
 from bwbench.results.analysis.equal_footing import Footing, equal_footing
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY, Group, group_cells, sortable
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio, ratio_of
-from bwbench.results.analysis.statistics import (
-    ASSUMED_BETWEEN,
-    ONE_REPEAT,
-    Arrival,
-    Estimate,
-    by_seed,
-    estimate,
-    number,
-)
+from bwbench.results.analysis.statistics import ASSUMED_BETWEEN, ONE_REPEAT, Estimate, estimate, number
 from bwbench.results.analysis.student import together
 from bwbench.results.analysis.taken_apart import TakenApart, in_samples, take_apart
+from bwbench.results.analysis.throughput import RateRow, rate_rows, seconds_a_sample
 
 
 def non_dominated(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -45,9 +39,6 @@ def non_dominated(points: Sequence[tuple[float, float]]) -> list[bool]:
     return [
         not any(x <= mine[0] and y <= mine[1] and (x < mine[0] or y < mine[1]) for x, y in points) for mine in points
     ]
-
-
-Condition = dict[str, object]  # dotted key -> value: what the compared cells have in common and others have not
 
 
 @dataclass(frozen=True)
@@ -166,7 +157,8 @@ class ParetoRow:
 class Comparison:
     """All that was compared, and what was not: ``notes`` are sentences for people, ``labels`` short names of arms.
 
-    Cells of virtual nodes stand in ``samples`` and in what of ``footing`` has no time, and nowhere else.
+    Cells of virtual nodes stand in ``samples`` and in what of ``footing`` has no time, and nowhere else. Cells without
+    a target stand in ``rates`` alone.
     """
 
     rows: list[ArmRow] = field(default_factory=list)
@@ -175,6 +167,7 @@ class Comparison:
     best: list[BestRow] = field(default_factory=list)
     pareto: list[ParetoRow] = field(default_factory=list)
     footing: list[FootingRow] = field(default_factory=list)
+    rates: list[RateRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
 
@@ -190,7 +183,8 @@ def compare_cells(
         by: dotted key of the configuration; its value stands first in the condition of every row.
         dashes: before the names of these two in a message: they are options of a command, or with none arguments.
 
-    Raises ConfigError where there is no such arm or key, or where no cell that is done has a target.
+    Raises ConfigError where there is no such arm or key, or where no cell that is done says when it arrived, or how
+    long it trained.
     """
     everything = sorted(folders, key=lambda folder: folder.cell.experiment)
     arms = sorted({str(folder.cell.arm) for folder in everything})
@@ -207,7 +201,7 @@ def compare_cells(
     for experiment, cells in groupby(everything, lambda folder: folder.cell.experiment):
         for group in group_cells(list(cells)):
             _compare_group(comparison, experiment, group, own, baseline, by)
-    if not comparison.rows and not comparison.pareto and not comparison.samples:
+    if not (comparison.rows or comparison.pareto or comparison.samples or comparison.rates):
         raise ConfigError(_nothing_to_compare(everything))
     if all(value_at(folder.cell.config, "stop") == "target" for folder in everything):
         comparison.notes.append("training stopped at the target: final metrics hardly differ; `stop: limit` goes on")
@@ -215,9 +209,10 @@ def compare_cells(
     comparison.notes.extend(arrival_notes(folder for folder in done if not is_virtual(folder)))
     comparison.rows.sort(key=_place_of)
     comparison.samples.sort(key=_place_of)
+    comparison.rates.sort(key=_place_of)
     if single := _on_one_timing_run(everything):
         comparison.notes.append(single)
-    if 1 in [*(row.num for row in comparison.rows), *(row.num for row in comparison.samples)]:
+    if 1 in [row.num for rows in (comparison.rows, comparison.samples, comparison.rates) for row in rows]:
         comparison.notes.append(f"n = 1: {ONE_REPEAT}")
     return comparison
 
@@ -249,17 +244,20 @@ def _compare_group(
     for bandwidth in group.bandwidths:
         done = [folder for folder in group.at(bandwidth) if state_of(folder) == DONE]
         virtual = {arm.name: arm for arm in arms_of(done, own)} if any(map(is_virtual, done)) else {}
-        arms = {arm.name: arm for arm in arms_of([folder for folder in done if not is_virtual(folder)], own)}
+        timed = [folder for folder in done if not is_virtual(folder)]
+        arms = {arm.name: arm for arm in arms_of(timed, own)}
+        rates = {arm.name: arm for arm in arms_of(timed, own, seconds_a_sample)}
         text = None if bandwidth is None else BANDWIDTH.format(bandwidth)
         condition: Condition = {BANDWIDTH_KEY: text, **dict(group.key)}
         reference = arms.get(baseline)
-        if reference is None and arms:
+        if (reference is None and arms) or (baseline not in rates and rates):
             missing.append("an unshaped link" if text is None else text)
         comparison.samples.extend(_samples_rows(experiment, condition, by, baseline, virtual))
+        comparison.rates.extend(rate_rows(experiment, condition, by, baseline, rates))
         family = len(arms) - 1
         for arm in arms.values():
             if arm.name != baseline:
-                its = _ordered(condition, by, arm)
+                its = ordered(condition, by, arm)
                 comparison.rows.append(_arm_row(experiment, its, arm, baseline, reference, family))
                 if reference is not None and bandwidth is not None and not (arm.host_bound or reference.host_bound):
                     measured.setdefault(arm.name, []).append((bandwidth, reference, arm))
@@ -267,7 +265,7 @@ def _compare_group(
         comparison.pareto.extend(_pareto_rows(experiment, condition, by, arms.values()))
         everybody = virtual or arms
         for name, footing in equal_footing({name: arm.folders for name, arm in everybody.items()}).items():
-            its = _ordered(condition, by, everybody[name])
+            its = ordered(condition, by, everybody[name])
             comparison.footing.append(FootingRow(experiment, its, name, footing, everybody[name].composed))
     if missing:
         setting = ", ".join(f"{key} {value}" for key, value in group.key)
@@ -283,48 +281,6 @@ def _compare_group(
             comparison.crossovers.append(row)
 
 
-@dataclass(frozen=True)
-class ArmCells:
-    """The done cells of one arm under one condition."""
-
-    name: str
-    folders: list[CellFolder]
-    rows: list[Row]
-    arrivals: dict[int, Arrival]
-
-    @property
-    def role(self) -> str:
-        """What it is in a comparison."""
-        return str(self.rows[0]["role"])
-
-    @property
-    def composed(self) -> bool:
-        """Whether any of its times is put together, and not measured whole."""
-        return any(row["composed"] for row in self.rows)
-
-    @property
-    def host_bound(self) -> bool:
-        """Whether the machine decides what a step takes, in any of its cells."""
-        return any(row["host_bound"] is True for row in self.rows)
-
-    @property
-    def first_crossing(self) -> bool:
-        """Whether of any of its cells the first crossing alone is known."""
-        return any(row["arrival_kind"] == FIRST_CROSSING for row in self.rows)
-
-
-def arms_of(done: Sequence[CellFolder], own: OwnSteps) -> Iterator[ArmCells]:
-    """Arms by name, of cells that are done under one condition; those without a time or a limit are left out."""
-    by_name: dict[str, list[CellFolder]] = {}
-    for folder in done:
-        by_name.setdefault(str(folder.cell.arm), []).append(folder)
-    for name, folders in sorted(by_name.items()):
-        rows = [cell_row(folder) | own.row(folder) for folder in folders]
-        arrivals = by_seed(rows)
-        if arrivals:
-            yield ArmCells(name, folders, rows, arrivals)
-
-
 def _best_rows(experiment: str, condition: Condition, by: str, arms: Iterable[ArmCells]) -> list[BestRow]:
     """One row, or none where fewer than two arms race."""
     racing = {arm.name: arm for arm in arms if may_win(arm.role)}
@@ -333,7 +289,7 @@ def _best_rows(experiment: str, condition: Condition, by: str, arms: Iterable[Ar
     found = best_set({name: arm.arrivals for name, arm in racing.items()})
     linked = next((arm for arm in racing.values() if arm.role == METHOD), next(iter(racing.values())))
     composed = any(arm.composed for arm in racing.values())
-    return [BestRow(experiment, _ordered(condition, by, linked), found, composed)]
+    return [BestRow(experiment, ordered(condition, by, linked), found, composed)]
 
 
 def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[ArmCells]) -> list[ParetoRow]:
@@ -346,7 +302,7 @@ def _pareto_rows(experiment: str, condition: Condition, by: str, arms: Iterable[
             continue
         centre, mean = estimate(list(arm.arrivals.values())), statistics.fmean(finals)
         time_s = None if math.isinf(centre.value) else centre.value
-        of_arm = (_ordered(condition, by, arm), arm.name, time_s, metric, mean, centre.num, centre.num_censored)
+        of_arm = (ordered(condition, by, arm), arm.name, time_s, metric, mean, centre.num, centre.num_censored)
         row = ParetoRow(experiment, *of_arm, arm.composed, arm.first_crossing, False)
         points.append((centre.value, -mean if metric == "loss" else mean, row))
     points.sort(key=lambda point: (point[0], -point[1], point[2].algorithm))
@@ -393,19 +349,13 @@ def _samples_rows(
         ratio, own = ratio_of(others, arrivals), estimate(list(arrivals.values()))
         both = own.num_censored + (reference.num_censored if reference else 0)
         num = ratio.num if ratio else min(own.num, reference.num if reference else 0)
-        its = _ordered(condition, by, arms[name])
+        its = ordered(condition, by, arms[name])
         yield SamplesRow(
             experiment, its, name, baseline, ratio, own, reference, num, ratio.num_censored if ratio else both
         )
 
 
-def _ordered(condition: Condition, by: str, arm: ArmCells) -> Condition:
-    """The condition with the asked key first, its value as the arm has it; arms that no link concerns share theirs."""
-    value = condition[by] if by in condition else value_at(arm.folders[0].cell.config, by)
-    return {by: value, **{key: other for key, other in condition.items() if key not in (by, f"{by}.name")}}
-
-
-def _place_of(row: ArmRow | SamplesRow) -> tuple[object, ...]:
+def _place_of(row: ArmRow | SamplesRow | RateRow) -> tuple[object, ...]:
     by, *others = [sortable(value) for value in row.condition.values()]
-    centre = row.time if isinstance(row, ArmRow) else row.samples
+    centre = row.time if isinstance(row, ArmRow) else row.samples if isinstance(row, SamplesRow) else row.sample
     return row.experiment, others, by, centre.value, centre.at_least, row.algorithm

@@ -18,7 +18,7 @@ from itertools import groupby, pairwise
 from bwbench.records import CellFolder
 from bwbench.records.files import read_first_event
 from bwbench.records.schema import Start
-from bwbench.results.analysis.cells import setting_of, value_at
+from bwbench.results.analysis.cells import setting_of, shrink_of, value_at
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import Arrival
 
@@ -285,7 +285,11 @@ def scale_of(folders: Sequence[CellFolder]) -> Scale:
         medians = [folder.status.compute_median_s for folder in folders if folder.status is not None]
         known = [median for median in medians if median]
         compute_s = statistics.median(known) if known else None
-    found = (size for folder in folders if (size := gradient_bytes_of(folder)) is not None)
+    found = (  # of the whole model: what is recorded was divided by ``shrink``
+        round(size * shrink_of(folder.cell.config))
+        for folder in folders
+        if (size := gradient_bytes_of(folder)) is not None
+    )
     return Scale(next(found, None), compute_s)
 
 

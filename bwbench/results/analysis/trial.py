@@ -245,7 +245,7 @@ def _why_not_alike(events: EventsByRank) -> str | None:
         start = next((event for event in rank_events if isinstance(event, Start)), None)
         if start is None or start.time_unix_s is None or start.mono_s is None:
             return "a rank recorded no start, so that its clock cannot be compared"
-        if start.dilation is not None and start.dilation < 1.0:
+        if (start.dilation or 1.0) * (start.shrink or 1.0) < 1.0:
             return "every rank has put its own clock back, for training that was faster than the machine"
         boots.append(start.time_unix_s - start.mono_s)
     if max(boots) - min(boots) > SAME_BOOT_S:

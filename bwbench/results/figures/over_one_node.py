@@ -25,7 +25,8 @@ from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.crossover import scale_of
 from bwbench.results.analysis.ratio import ratio_of
 from bwbench.results.analysis.results import Results, arrivals_by_seed, once
-from bwbench.results.analysis.statistics import number
+from bwbench.results.analysis.statistics import Arrival, number
+from bwbench.results.analysis.throughput import seconds_a_sample
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels, label_outer, panel_title
@@ -41,7 +42,8 @@ def speedup_table(results: Results) -> pd.DataFrame:
     """One row an arm, number of nodes, bandwidth and batch: its speed-up over ``single``.
 
     One node alone has the same batch and the same declared step; where there is only one kind of it, that one stands
-    for all. Rows without any such reference, or where censoring leaves nothing to say, are left out.
+    for all. Rows without any such reference, or where censoring leaves nothing to say, are left out. Of cells without a
+    target it is the speed-up in samples a second.
 
     Returns:
         arm, nodes, bandwidth_bps, batch_size, accumulate, step_time_s, global_batch; ``speedup`` with ``low``, ``high``
@@ -50,11 +52,12 @@ def speedup_table(results: Results) -> pd.DataFrame:
     """
     cells = results.cells
     rows = []
-    alone = {values: arrivals_by_seed(part) for values, part in _parts(_of(cells, alone=True), OF_A_NODE)}
+    times = arrivals_by_seed if results.has_times else _seconds_a_sample
+    alone = {values: times(part) for values, part in _parts(_of(cells, alone=True), OF_A_NODE)}
     for values, part in _parts(_of(cells, alone=False), _BY):
         usual = next(iter(alone.values())) if len(alone) == 1 else None
         reference = alone.get(values[-len(OF_A_NODE) :], usual)
-        ratio = ratio_of(reference, arrivals_by_seed(part)) if reference else None
+        ratio = ratio_of(reference, times(part)) if reference else None
         if ratio is None:
             continue
         row: Row = dict(zip(_BY, values, strict=True))
@@ -69,6 +72,11 @@ def speedup_table(results: Results) -> pd.DataFrame:
     numbers = [column for column in columns if column not in ("arm", "bound")]
     table[numbers] = table[numbers].astype(float)
     return table
+
+
+def _seconds_a_sample(cells: pd.DataFrame) -> dict[int, Arrival]:
+    rows: list[Any] = cells.to_dict("records")  # their keys are names of columns
+    return seconds_a_sample(rows)
 
 
 def _of(cells: pd.DataFrame, *, alone: bool) -> pd.DataFrame:
@@ -124,8 +132,8 @@ class SpeedUpByNodes(AbstractFigure):
         lines = -(-len(bandwidths) // columns)
         shape = (len(shown) * lines, columns)
         legend = [*_legend(results, drawn), Line2D([], [], label="ideal", **_IDEAL)]
-        notes = [_how_to_read(drawn), *results.notes]
-        title = "Speed-up over one node alone by number of nodes"
+        notes = [_how_to_read(drawn, results), *results.notes]
+        title = f"Speed-up over one node alone{_in_what(results)} by number of nodes"
         setting = captions.setting_line(results, num_runs=drawn["num"])
         body_in = shape[0] * (1.65 if wide else 1.4) + 0.35
         figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
@@ -147,8 +155,10 @@ class SpeedUpByNodes(AbstractFigure):
 
 
 def _nothing_to_compare(results: Results) -> str | None:
-    if why_not := captions.without_times_to_target(results):
+    if (why_not := captions.without_times(results)) is not None:
         return why_not
+    if not results.has_times and not (len(results.cells) and _seconds_a_sample(results.cells)):
+        return "the cells have no target, and do not say how long they trained"
     if not (results.cells["role"] == REFERENCE).any():
         return f"the arm {ALONE!r} is not there to compare with"
     return None
@@ -170,10 +180,16 @@ def families(table: pd.DataFrame) -> list[Family]:
     return [family for family in found if family.rows.groupby("arm")["nodes"].nunique().max() > 1]
 
 
-def _how_to_read(rows: pd.DataFrame) -> str:
+def _in_what(results: Results) -> str:
+    return "" if results.has_times else " in samples a second"
+
+
+def _how_to_read(rows: pd.DataFrame, results: Results) -> str:
     words = ["Grey: slower than one node alone, which has the same batch and the same step as each of the nodes."]
     several = "Marks: ratio of geometric means; whiskers: 95 % interval each (Welch's t on log time)."
     words.append(captions.on_repeats(rows["num"], several))
+    if not results.has_times:
+        words.append("Samples of all nodes together; more of them a second are not fewer seconds to a target.")
     if (rows["bound"] != "").any():
         words.append("Hollow with arrow: a bound, since one of the two did not reach the target.")
     return " ".join(words)
@@ -265,8 +281,8 @@ class Viability(AbstractFigure):
         switched = set(results.cells["medium"].dropna()) <= {"switched"}
         closed_form = [Line2D([], [], label="fp32 ring, closed form", **_IDEAL)] if switched else []
         legend = [*_legend(results, table), *closed_form]
-        notes = [_LOAD + (_CLOSED_FORM if switched else ""), _how_to_read(table), *results.notes]
-        title = "Speed-up over one node alone by load of the link"
+        notes = [_LOAD + (_CLOSED_FORM if switched else ""), _how_to_read(table, results), *results.notes]
+        title = f"Speed-up over one node alone{_in_what(results)} by load of the link"
         setting = captions.setting_line(results, num_runs=table["num"])
         body_in = shape[0] * (2.3 if len(counts) > 1 or wide else 2.6) + 0.3
         figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))

@@ -189,12 +189,35 @@ def test_names_that_are_not_there_are_answered_with_those_that_are(sweep: Path, 
         with pytest.raises(ConfigError, match=words) as raised:
             compare(sweep, baseline, by)
         assert raised.value.exit_code == EXIT_USER_INPUT
-    write_study(tmp_path / "a", Study(arms=("ring",), repeats=1, limit_s=1.0, target=None))
+    (folder,) = write_study(tmp_path / "a", Study(arms=("ring",), repeats=1, limit_s=1.0, target=None))
+    rewrite(folder / "status.json", training_clock_s=None)
     with pytest.raises(ConfigError, match="target"):
         compare(tmp_path / "a", "ring")
     write_study(tmp_path / "b", Study(arms=("ring",), repeats=1, statuses={("ring", 0): ("missing", "")}))
     with pytest.raises(ConfigError, match="none of 1 cells is done"):
         compare(tmp_path / "b", "ring")
+
+
+def test_without_a_target_samples_a_second_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arms, rates = ("ring", "ring-fp16", "single"), (1.0, 10.0)
+    write_study(tmp_path, Study(arms=arms, repeats=3, bandwidths_mbps=rates, limit_s=1.0, target=None))
+    found = compared(tmp_path, capsys, "single")
+    assert not found["rows"] and len(found["rates"]) == len(arms) * len(rates)
+    place = {(row["group"]["link.bandwidth"], row["algorithm"]): row for row in found["rates"]}  # type: ignore[index]
+    ring, alone = place["10 Mbit/s", "ring"], place["10 Mbit/s", "single"]
+    assert (ring["nodes"], alone["nodes"], alone["rate_ratio"]) == (4, 1, None)
+    assert ring["samples_per_s"] == pytest.approx(4 * 32 / ring["step_s"])  # type: ignore[operator]
+    assert ring["rate_ratio"] == pytest.approx(ring["samples_per_s"] / alone["samples_per_s"])  # type: ignore[operator]
+    assert ring["rate_ratio_low"] < ring["rate_ratio"] < ring["rate_ratio_high"]  # type: ignore[operator]
+    assert place["1 Mbit/s", "ring"]["rate_ratio"] < ring["rate_ratio"]  # type: ignore[operator]
+    compare(tmp_path, "single")
+    title, head, *lines = capsys.readouterr().out.splitlines()
+    assert title.startswith("Samples a second, and how many times those of single") and "step" in head
+    assert len(lines) == len(found["rates"])
+    export(tmp_path, TableFormat.csv, tmp_path / "ratios.csv", TableRows.ratios, baseline="single")
+    assert list(pd.read_csv(tmp_path / "ratios.csv")["rate_ratio"].dropna()) == pytest.approx(
+        [row["rate_ratio"] for row in found["rates"] if row["rate_ratio"] is not None]
+    )
 
 
 def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ REFUSED = [
     ("target: {accuracy: 0.9}\n", 9, "learns nothing, so that no accuracy is ever reached"),
     ("targets: [{accuracy: 0.8}, {accuracy: 0.9}]\n", 9, "learns nothing, so that no accuracy is ever reached"),
     ("dataset: digits\n", 9, "no data set is read; leave 'dataset' out"),
-    ("dilation: 0.5\nshrink: 2\n", 10, "which a dilation below 1 cannot"),
+    ("dilation: 0.25\nshrink: 2\n", 10, "a dilation of 0.25 takes more off than that; use 0.5 or more"),
     ("shrink: 0.5\n", 9, "shrink"),
     ("shrink: much\n", 9, "write a number of 1 or more, such as 4, or 'auto'"),
     ("shrink: 3000\n", 9, "shrink it less"),
@@ -113,6 +113,14 @@ def test_other_nonsense_is_refused_at_its_line(tmp_path: Path) -> None:
     )
     none = EXPERIMENT.replace("{shapes: resnet50}", "mlp") + "dataset: none\n"
     assert "choose another model or another data set" in refusal_of(tmp_path, none).lower()
+
+
+def test_what_is_shrunk_may_run_faster_by_as_much_and_send_in_the_background(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("algorithm: ring", "algorithm: async") + "dilation: 0.25\n"
+    assert "while its nodes compute" in refusal_of(tmp_path, text)
+    config = config_of(tmp_path, text + "shrink: 4\n")
+    made = config.link_as_made.dilated(config.dilation)
+    assert made.bandwidth_bps == 1e9 and made.latency_s == pytest.approx(0.25e-3)
 
 
 def test_what_powersgd_sends_does_not_follow_the_size(tmp_path: Path) -> None:

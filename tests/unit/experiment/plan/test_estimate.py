@@ -427,3 +427,15 @@ def test_what_a_server_sends_at_the_end_crosses_the_line_alone(tmp_path: Path) -
     assert without_s == pytest.approx(line_s(4 * S, 10e6), rel=1e-3)  # four clients at the other site
     copies_s = 4 / 7 * traffic.serial_bytes / GOODPUT
     assert transfer_time_s(asked.link, traffic) - without_s == pytest.approx(copies_s, rel=1e-3)
+
+
+def test_one_node_of_a_model_of_shapes_writes_no_gradient_that_nobody_looks_at(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.yaml"
+    path.write_text(
+        "name: shapes\nnodes: 2\nlink: {bandwidth: 10 Gbit/s}\nmodel: {shapes: bert-large}\n"
+        "compute: {step_time: 100 ms}\nlimit: {steps: 4}\nmatrix: {algorithm: [single, ring]}\n"
+    )
+    cells = build_plan(load_experiment(path)).cells
+    alone, ring = (estimate_cells(cells)[cell.id] for cell in cells)
+    assert alone.step_s == 0.1
+    assert ring.unpadded_s > 0.1  # 1.3 GB of gradients

@@ -20,7 +20,7 @@ from bwbench.results.analysis.answer import (
     shared_phrases,
     whole_phrase,
 )
-from bwbench.results.analysis.comparison import ArmCells
+from bwbench.results.analysis.arm_cells import ArmCells
 from bwbench.results.analysis.grouping import group_cells
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.statistics import Arrival

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 from fixtures_matrices import write_matrix
+from fixtures_records import Study, write_study
 
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures.over_one_node import SpeedUpByNodes, families, speedup_table
@@ -53,3 +55,25 @@ def test_without_one_node_alone_there_is_nothing_to_say(tmp_path: Path) -> None:
     (group,) = regrouped(load_results(tmp_path), SpeedUpByNodes.compares)
     assert speedup_table(group).empty
     assert "single" in str(SpeedUpByNodes().applies(group))
+
+
+def test_without_a_target_it_is_that_in_samples_a_second_and_the_load_that_of_the_whole_model(tmp_path: Path) -> None:
+    for nodes in (2, 4):
+        shrunk = {"shrink": 4.0}
+        study = Study(
+            arms=("ring", "single"), nodes=nodes, repeats=2, target=None, limit_s=1.0, step_time_s=0.03, extra=shrunk
+        )
+        write_study(tmp_path, study)
+    (group,) = regrouped(load_results(tmp_path), SpeedUpByNodes.compares)
+    assert SpeedUpByNodes().applies(group) is None
+    rates: dict[int, list[float]] = {1: [], 2: [], 4: []}
+    for cell in group.cells.to_dict("records"):
+        rates[int(cell["nodes"])].append(float(cell["samples"]) / float(cell["training_clock_s"]))
+    table = speedup_table(group)
+    assert list(table["nodes"]) == [2, 4]
+    for row in table.to_dict("records"):
+        several, alone = (math.prod(rates[number]) for number in (int(row["nodes"]), 1))
+        assert row["speedup"] == pytest.approx((several / alone) ** (1 / 2))
+        assert row["load"] == pytest.approx(8 * 4 * 80_000 / (10e6 * 0.03))
+    figure = SpeedUpByNodes().draw(group)
+    assert "in samples a second" in figure.texts[0].get_text()
