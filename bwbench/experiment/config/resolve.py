@@ -120,6 +120,8 @@ def resolve(
     if config is not None and config.targets:
         config = config.model_copy(update={"target": hardest(config.targets)})
     if config is not None:
+        config, found = _limit_in_samples(config, raw.get("limit"))
+        findings += found
         config = _within_limit(config)
         config, found, said = _with_traces_read(config, folder)
         config = _at_its_sites(config)
@@ -209,6 +211,22 @@ def _at_its_sites(config: CellConfig) -> CellConfig:
     return config.model_copy(update={"collective": Component(collective.name, options)})
 
 
+def _limit_in_samples(config: CellConfig, limit: object) -> tuple[CellConfig, list[Finding]]:
+    """The configuration with its limit in samples, and what is wrong where that stands in steps as well.
+
+    Args:
+        limit: as it was written.
+    """
+    if config.limit.steps is None:
+        return config, []
+    findings = []
+    if isinstance(limit, Mapping) and "samples" in limit:
+        text = "limit.steps and limit.samples both say when training ends; keep one"
+        findings.append(Finding(("limit", "steps"), text))
+    counted = {"samples": config.limit.steps * config.global_batch, "steps": None}
+    return config.model_copy(update={"limit": config.limit.model_copy(update=counted)}), findings
+
+
 def _within_limit(config: CellConfig) -> CellConfig:
     """With options that depend on how long training lasts: parts of a cell with other limits (timing runs) keep them.
 
@@ -251,22 +269,15 @@ def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, lis
 def _with_real_size(
     config: CellConfig, raw: JsonObject, folder: Path, *, chooses: bool
 ) -> tuple[CellConfig, list[Finding], list[str]]:
-    """The configuration with its limit in samples and, of a model of shapes, all that follows from that; what is wrong
-    with either, and by how much it was shrunk where that was to be found.
+    """The configuration with all that follows from a model of shapes, what is wrong with it, and by how much it was
+    shrunk where that was to be found.
     """
-    findings = []
-    limit = raw.get("limit")
-    if config.limit.steps is not None:
-        if isinstance(limit, Mapping) and "samples" in limit:
-            text = "limit.steps and limit.samples both say when training ends; keep one"
-            findings.append(Finding(("limit", "steps"), text))
-        counted = {"samples": config.limit.steps * config.global_batch, "steps": None}
-        config = config.model_copy(update={"limit": config.limit.model_copy(update=counted)})
+    findings = list[Finding]()
     try:
         made = with_shapes(config, folder)
         model = made.shapes
     except ConfigError as error:
-        return config, [*findings, *(Finding(("model",), str(one)) for one in error.problems)], []
+        return config, [Finding(("model",), str(one)) for one in error.problems], []
     if model is None:
         return made, findings, []
     if raw.get("dataset") is not None and config.dataset.source.name != made.dataset.source.name:
