@@ -176,7 +176,7 @@ def _shrink_refusals(config: CellConfig, model: ModelShapes) -> Iterator[tuple[t
     if config.shrink == 1:
         return
     what = f"shrink: {config.shrink:g} divides the link's rates"
-    if config.nodes > 1 and (reason := cannot_shrink(config.link)) is not None:
+    if config.nodes > 1 and (reason := cannot_shrink(config.link, config.shrink)) is not None:
         yield ("shrink",), f"{what}, and {reason}"
     if config.launcher != "local":
         yield ("shrink",), f"{what}, and hosts of their own need not be spared; leave it out"
@@ -204,7 +204,7 @@ def _shrink_refusals(config: CellConfig, model: ModelShapes) -> Iterator[tuple[t
 def _too_large(config: CellConfig, model: ModelShapes, need: MemoryNeed, usable: float) -> str:
     fits = []
     factor, _ = auto_shrink(config, model, usable)
-    if cannot_shrink(config.link) is None and config.launcher == "local":
+    if cannot_shrink(config.link, factor) is None and config.launcher == "local":
         fits.append(f"shrink: {factor:g} ('auto' finds it)")
     most = math.floor((usable - SHARED_BYTES) / need.node_bytes)
     if most >= 2 and config.launcher == "local":

@@ -112,6 +112,13 @@ def test_other_nonsense_is_refused_at_its_line(tmp_path: Path) -> None:
         ("medium: shared", "on a shared air"),
         ("queue: fq_codel", "goes by packets, of which there are fewer then"),
         ("cross_traffic: video", "cross traffic would stay what it is"),
+        ("loss: 0.001", "where frames are lost at random"),
+        ("overrides: {1: {loss: 0.001}}", "where frames are lost at random"),
+        ("handover: {loss: 0.5}", "where frames are lost at random"),
+        ("jitter: 1 ms, jitter_kind: independent", "delays that are drawn for each frame"),
+        ("queue: 10 packets", "the link and its queue would hold 5.0 frames at a time, and TCP needs 16"),
+        ("overrides: {2: {queue: 20 kB}}", "node 2 and its queue would hold 6.6 frames at a time"),
+        ("tcp: {send_buffer: 40 kB}", "tcp.send_buffer would hold 13.2 frames, and TCP needs 16"),
     ):
         found = refusal_of(tmp_path, EXPERIMENT.replace("latency: 1 ms", key) + "shrink: 2\n")
         assert "real.yaml:9: shrink: 2 divides the link's rates, and" in found and text in found
@@ -167,6 +174,26 @@ def test_a_shrunk_link_has_the_share_of_the_rate_and_the_same_times(tmp_path: Pa
     assert config.link.bandwidth_bps == 1e9 and config.link_as_made.bandwidth_bps == 2.5e8
     assert config.link_as_made.latency_s == config.link.latency_s
     assert identity(config) != identity(config_of(tmp_path, EXPERIMENT))
+
+
+def test_what_limits_tcp_is_divided(tmp_path: Path) -> None:
+    link = "{bandwidth: 1 Gbit/s, latency: 1 ms, queue: 200 packets, tcp: {receive_buffer: 1 MB, rto_max: 1 s}}"
+    config = config_of(tmp_path, EXPERIMENT.replace("{bandwidth: 1 Gbit/s, latency: 1 ms}", link) + "shrink: 4\n")
+    made = config.link_as_made
+    assert made.tcp.receive_buffer_bytes == 250e3 and made.tcp.send_buffer_bytes is None and made.tcp.rto_max_s == 1.0
+    assert made.base.queue_packets == 50
+
+
+def test_a_line_between_sites_that_would_hold_a_few_frames_is_refused(tmp_path: Path) -> None:
+    link = "{bandwidth: 1 Gbit/s, sites: {a: {bandwidth: 80 Mbit/s}, b: {bandwidth: 80 Mbit/s, queue: 50 kB}}}"
+    found = refusal_of(tmp_path, EXPERIMENT.replace("{bandwidth: 1 Gbit/s, latency: 1 ms}", link) + "shrink: 4\n")
+    assert "real.yaml:9: shrink: 4 divides the link's rates, and the way from a to b and its queue" in found
+    assert "would hold 8.3 frames at a time, and TCP needs 16; shrink it less" in found
+
+
+def test_a_link_that_cannot_be_shrunk_is_refused_whatever_dilation_is_asked(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("latency: 1 ms", "latency: 1 ms, loss: 0.01") + "shrink: 4\ndilation: auto\n"
+    assert "real.yaml:9: shrink: 4 divides the link's rates, and where frames are lost" in refusal_of(tmp_path, text)
 
 
 def test_between_sites_every_line_is_shrunk(tmp_path: Path) -> None:
