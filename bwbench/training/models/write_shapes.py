@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bwbench.base.errors import BwbenchError, ConfigError
-from bwbench.base.model_shapes import Layer, ModelShapes, to_json
+from bwbench.base.model_shapes import REFUSAL, Layer, ModelShapes, to_json
 from bwbench.base.registry import load_plugin
 
 _FORM = "write it as my_model.py:Model, where Model is a class or a function that takes no arguments"
@@ -49,7 +49,8 @@ def shapes_of(target: str, input_shape: Sequence[int] = (), *, is_text: bool = F
         with torch.device("meta"):
             model = made if isinstance(made, nn.Module) else made()
     except Exception as error:
-        raise ConfigError(f"{target} cannot be made on the meta device: {type(error).__name__}: {error}") from None
+        text = f"{target} cannot be made on the meta device: {type(error).__name__}: {error}"
+        raise ConfigError(f"{text}; {_FORM}") from None
     if not isinstance(model, nn.Module):
         raise ConfigError(f"{target} gives {type(model).__name__}, which is no torch module; {_FORM}")
     counts = _counted(model, target, input_shape, is_text=is_text) if input_shape else {}
@@ -103,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
         sizes = [int(size) for size in text.removeprefix("tokens:").split(",") if size]
         model = shapes_of(target, sizes, is_text=text.startswith("tokens:"))
     except BwbenchError as error:
-        print(error, file=sys.stderr)
+        print(f"{REFUSAL}{error}", file=sys.stderr)
         return error.exit_code
     content: Any = to_json(model)
     with answer:

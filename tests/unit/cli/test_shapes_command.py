@@ -51,6 +51,17 @@ def broken():
     raise RuntimeError("not today")
 
 
+def talkative():
+    print("before")
+    raise ValueError("first line\\nsecond line\\n  third line")
+
+
+class Sized(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+
 def number():
     return 3
 """
@@ -94,6 +105,10 @@ def test_a_parameter_that_two_layers_share_stands_once() -> None:
         (["other.py:Model"], "is not a file"),
         (["mine.py:nothing"], "has no parameter that is trained"),
         (["mine.py:broken"], "cannot be made on the meta device: RuntimeError: not today"),
+        (["mine.py:talkative"], "ValueError: first line second line   third line; write it as my_model.py:Model"),
+        (["mine.py:Sized"], "missing 1 required positional argument: 'width'; write it as my_model.py:Model, where"),
+        (["mine.py:Pictures", "--input", "\u00b2"], "--input '\u00b2' is no shape"),
+        (["mine.py:Pictures", "--input", "1" * 5000], "is no shape; write it like 3,224,224"),
         (["mine.py:number"], "gives int, which is no torch module"),
         (["mine.py:Pictures", "--input", "4,16,16"], "does not take an input of (1, 4, 16, 16)"),
         (["mine.py:Pictures", "--input", "3x16"], "--input '3x16' is no shape; write it like 3,224,224"),
