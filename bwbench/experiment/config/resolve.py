@@ -35,7 +35,7 @@ from bwbench.experiment.config.combinations import (
 )
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
-from bwbench.experiment.config.real_size import auto_shrink, with_shapes
+from bwbench.experiment.config.real_size import auto_shrink, steps_idly, with_shapes
 from bwbench.experiment.config.step_trace import freeze_compute
 from bwbench.experiment.config.tune_block import with_options
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
@@ -314,6 +314,8 @@ def _idle_settings(config: CellConfig) -> list[str]:
         idle.append("lr_scaling")
     if config.evaluate.every_samples > config.limit.samples:
         idle.append("evaluate")
+    if optimizer.model_fields_set and config.learns_nothing and steps_idly(config.algorithm.build(ALGORITHMS)):
+        idle.append("optimizer")
     return idle
 
 
