@@ -257,7 +257,7 @@ def estimate(
 
 
 def _declared_backward_s(config: CellConfig, step_s: float) -> float:
-    """What the backward passes of a step take that nobody computes: those of a model of shapes, while warming up too."""
+    """What backward passes of a step take that nobody computes, those of a model of shapes: while warming up too."""
     return float(getattr(config.model.options, "backward", 0.0)) * step_s if config.learns_nothing else 0.0
 
 
