@@ -68,7 +68,8 @@ def test_what_follows_from_the_length_of_training_follows_from_steps_alike(tmp_p
     plain += "optimizer: {sgd: {lr: 0.1, decay: cosine}}\n"
     steps, samples = config_of(tmp_path, plain), config_of(tmp_path, plain.replace("steps: 40", "samples: 1280"))
     assert steps == samples and identity(steps) == identity(samples)
-    assert steps.optimizer.to_json()["decay_over"] == 1280 == steps.weight_average.to_json()["over"]
+    both = (steps.optimizer.to_json()["decay_over"], steps.weight_average.to_json()["over"])
+    assert both == ("1280 samples", "1280 samples")
 
 
 REFUSED = [
@@ -89,6 +90,32 @@ REFUSED = [
 def test_what_makes_no_sense_is_refused_at_its_line(line: str, number: int, said: str, tmp_path: Path) -> None:
     found = refusal_of(tmp_path, EXPERIMENT + line)
     assert f"real.yaml:{number}: " in found and said in found
+
+
+def test_an_optimizer_that_has_nothing_to_do_is_refused_for_a_node_alone_too(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("algorithm: ring", "algorithm: single") + "optimizer: adam\n"
+    assert "real.yaml:9: model 'shapes' learns nothing, and no optimizer has anything" in refusal_of(tmp_path, text)
+
+
+def test_muon_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    for algorithm, said in (
+        ("local-sgd", "write 'optimizer: sgd' or 'adamw'"),
+        ("muloco", "with 'diloco' in place of"),
+    ):
+        text = EXPERIMENT.replace("algorithm: ring", f"algorithm: {algorithm}") + "optimizer: muon\n"
+        found = refusal_of(tmp_path, text)
+        assert "real.yaml:9: model 'shapes' learns nothing, and a step of muon takes as long" in found and said in found
+
+
+def test_options_of_an_optimizer_without_effect_are_said(tmp_path: Path) -> None:
+    momentum = "optimizer: {sgd: {momentum: 0.9}}\n"
+    path = tmp_path / "real.yaml"
+    said = "'optimizer' has no effect: a model of shapes learns nothing"
+    for algorithm, is_said in (("ring", True), ("single", True), ("local-sgd", False)):
+        path.write_text(EXPERIMENT.replace("algorithm: ring", f"algorithm: {algorithm}") + momentum)
+        assert any(text.startswith(said) for text in load_experiment(path).warnings) == is_said
+    path.write_text(EXPERIMENT + "optimizer: sgd\n")
+    assert not load_experiment(path).warnings
 
 
 def test_other_nonsense_is_refused_at_its_line(tmp_path: Path) -> None:
@@ -140,10 +167,10 @@ def test_more_memory_than_there_is_is_refused_with_what_fits(tmp_path: Path) -> 
     text = text.replace("algorithm: ring", "algorithm: decentralized")
     found = refusal_of(tmp_path, text)
     assert "real.yaml:2: nodes: 16 nodes of bert-large with decentralized need" in found
-    assert "this machine has 21.6 GB" in found and "shrink: 8 ('auto' finds it)" in found
-    assert "the shapes of resnet50" in found and ("2 nodes" in found or "3 nodes" in found)
+    assert "this machine has 21.6 GB" in found and "shrink: 4 ('auto' finds it)" in found
+    assert "the shapes of resnet50" in found and "; 4 nodes;" in found
     config = config_of(tmp_path, text + "shrink: auto\n")
-    assert config.shrink == 8.0
+    assert config.shrink == 4.0
     assert memory_need(config, _shapes(config)).total_bytes <= 0.9 * 24 * GB
 
 
@@ -229,6 +256,35 @@ def test_shapes_of_ones_own_are_known_by_what_the_file_says(tmp_path: Path) -> N
     assert "real.yaml:4: " in found and "is no list of a model's shapes" in found
     with pytest.raises(ConfigError, match="there are no shapes of"):
         _ = config.shapes
+
+
+def test_a_model_that_learns_may_have_an_option_that_names_a_file(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("not a list of shapes")
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    text = EXPERIMENT.replace("{shapes: resnet50}", "{mine: {of: words.txt}}") + "plugins: [mine.py]\n"
+    assert config_of(tmp_path, text).model.to_json()["of"] == "words.txt"
+
+
+PLUGIN = """\
+from bwbench.base.component import ComponentConfig
+from bwbench.base.registry import MODELS
+from bwbench.training.models.model import AbstractModel
+
+
+class MineConfig(ComponentConfig):
+    of: str = ""
+
+
+class Mine(AbstractModel):
+    Config = MineConfig
+    name = "mine"
+
+    def _build(self, spec):
+        raise NotImplementedError
+
+
+MODELS.register("mine", Mine, "a model")
+"""
 
 
 def _shapes(config: CellConfig) -> ModelShapes:
