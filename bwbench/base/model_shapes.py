@@ -21,9 +21,13 @@ from bwbench.base.plain_data import Json
 Shape: TypeAlias = tuple[int, ...]
 FORMAT = "bwbench_shapes"  # key that such a file begins with, and the version of its format
 VERSION = 1
+REFUSAL = "bwbench-shapes: "  # begins what is wrong, behind whatever the file of a model prints while it is looked at
 MAX_FILE_BYTES = 16 * 2**20
-MOST_PARAMETERS = 10**12
+MOST_PARAMETERS = 10**12  # of a model, and so of each of its tensors
+MOST_WORK = 1e30  # of a layer: all of them together are still a number
 ELEMENT_BYTES = 4  # fp32
+# Of the pattern of a synthetic gradient: larger tensors repeat it row by row, which adds no rank and costs no memory.
+TILE_ELEMENTS = 2**20
 SHRINK_TOLERANCE = 0.01  # of S, by which dividing the shapes may miss it: whole numbers do not divide evenly
 
 
@@ -91,6 +95,12 @@ class ModelShapes:
                 f"{self.num_parameters:,} / {factor:g} within 1 %; shrink it less"
             )
         return made
+
+
+def pattern_shape(shape: Shape) -> tuple[int, int]:
+    """Rows and columns of the pattern that a synthetic gradient of this shape is made of."""
+    rows, cols = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
+    return min(rows, max(1, TILE_ELEMENTS // cols)), cols
 
 
 def _divided(shape: Shape, factor: float) -> Shape:
@@ -165,15 +175,19 @@ def _layer(content: Json, where: str) -> Layer:
     name, shapes, work = content.get("name"), content.get("shapes"), content.get("backward")
     if not isinstance(name, str):
         raise ConfigError(f"{where}.name: {show(name)} is not text")
-    if isinstance(work, bool) or not isinstance(work, (int, float)) or not 0 <= work < math.inf:
-        raise ConfigError(f"{where}.backward: {show(work)} is not a number of 0 or more")
+    if isinstance(work, bool) or not isinstance(work, (int, float)) or not 0 <= work <= MOST_WORK:
+        raise ConfigError(f"{where}.backward: {show(work)} is not a number of 0 or more, at most {MOST_WORK:g}")
     if not isinstance(shapes, list):
         raise ConfigError(f"{where}.shapes: {show(shapes)} is not a list of shapes like [[64, 3, 3, 3], [64]]")
     found = []
     for index, shape in enumerate(shapes):
         if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
             raise ConfigError(f"{where}.shapes[{index}]: {show(shape)} is no shape, a list of whole numbers above 0")
-        found.append(tuple(int(str(size)) for size in shape))
+        sizes = tuple(size for size in shape if isinstance(size, int))
+        if math.prod(sizes) > MOST_PARAMETERS:
+            text = f"{where}.shapes[{index}]: {show(shape)} has more values than a model may have"
+            raise ConfigError(f"{text}, {MOST_PARAMETERS:,}")
+        found.append(sizes)
     return Layer(name, tuple(found), float(work))
 
 

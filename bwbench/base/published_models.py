@@ -2,7 +2,7 @@
 
 A backward pass computes twice as many as a forward pass, layer by layer, so that shares of both are the same. What the
 layers between matrices compute (norms, activations) is left out. Numbers of parameters are those that are published,
-to the last one; ``tests/unit/base/test_published_models.py`` has them with their sources.
+to the last one; ``tests/unit/base/test_model_shapes.py`` has them with their sources.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from bwbench.base.start_module import module_command
 from bwbench.cli.output import stderr
 
 _TIME_LIMIT_S = 300.0
+_MOST_DIGITS = 12  # of a size
 
 
 def shapes(
@@ -38,13 +39,13 @@ def shapes(
     import json  # none of these is needed for help
     import subprocess
 
-    from bwbench.base.model_shapes import read_shapes
+    from bwbench.base.model_shapes import REFUSAL, read_shapes
     from bwbench.base.ownership import owned
     from bwbench.records import write_json_atomic
 
     if sample and tokens:
         raise ConfigError("shapes: --input and --tokens both say what the model takes; keep one")
-    if not all(size.strip().isdigit() and int(size) > 0 for size in sample.split(",") if sample):
+    if not all(_is_size(size.strip()) for size in sample.split(",") if sample):
         raise ConfigError(f"shapes: --input {sample!r} is no shape; write it like 3,224,224")
     name = model.rpartition(":")[2]
     asked = f"tokens:{tokens}" if tokens else sample
@@ -54,8 +55,9 @@ def shapes(
     except subprocess.TimeoutExpired:
         raise LaunchError(f"shapes: {model} took longer than {_TIME_LIMIT_S:g} s to be made; is it on meta?") from None
     if made.returncode != 0:
-        lines = [line for line in made.stderr.splitlines() if line.strip()]
-        raise ConfigError(f"shapes: {lines[-1] if lines else f'exit status {made.returncode}'}")
+        _, began, said = made.stderr.rpartition(REFUSAL)
+        last = (made.stderr.strip().splitlines() or [f"exit status {made.returncode}"])[-1]
+        raise ConfigError(f"shapes: {said.strip() if began else last}")
     sys.stderr.write(made.stderr)  # what the file of the model prints
     path = out or Path(f"{name}.json")
     try:
@@ -69,3 +71,8 @@ def shapes(
         f"whose shares of the backward pass follow {shares}"
     )
     return EXIT_OK
+
+
+def _is_size(text: str) -> bool:
+    """Whether it is a whole number above 0, of digits that ``int`` takes."""
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) > 0

@@ -147,13 +147,17 @@ def empty_fp32(num_elements: int) -> torch.Tensor:
     return empty_bytes(4 * num_elements).view(torch.float32)
 
 
+def size_of_memory(num_bytes: int) -> int:
+    """Bytes of the memory behind so many: the next of four sizes between powers of two, for tensors of like size."""
+    unit = 1 << max(0, (num_bytes - 1).bit_length() - 3)
+    return -(-num_bytes // unit) * unit
+
+
 def empty_bytes(num_bytes: int) -> torch.Tensor:
     """A uint8 vector without content, whose memory is used again when the last tensor that sees it is gone."""
     if num_bytes < SMALLEST_KEPT_BYTES:
         return torch.empty(num_bytes, dtype=torch.uint8)
-    # The next of four sizes between powers of two: tensors of like size share their memory.
-    unit = 1 << max(0, (num_bytes - 1).bit_length() - 3)
-    size = -(-num_bytes // unit) * unit
+    size = size_of_memory(num_bytes)
     try:
         memory = _free[size].pop()
     except (KeyError, IndexError):

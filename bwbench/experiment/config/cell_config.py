@@ -338,12 +338,17 @@ class CellConfig(_Section):
         return content
 
     @property
+    def learns_nothing(self) -> bool:
+        """Whether only the shapes of the model are real."""
+        return bool(getattr(registry.MODELS.load(self.model.name), "only_shapes", False))
+
+    @property
     def shapes(self) -> ModelShapes | None:
         """The layers of a model that learns nothing, as they are published; None where there is something to learn.
 
         Raises ConfigError where the file that has them is not as it was.
         """
-        if not getattr(registry.MODELS.load(self.model.name), "only_shapes", False):
+        if not self.learns_nothing:
             return None
         found: ModelShapes | None = self.model.build(registry.MODELS).shapes()
         return found

@@ -20,6 +20,7 @@ from bwbench.methods.compression.chain import nest
 from bwbench.methods.traffic import Traffic
 from bwbench.network.backend_choice import relay_limit_bps
 from bwbench.network.link.dilation import cannot_dilate
+from bwbench.network.link.shrunk_link import cannot_shrink
 
 AUTO = "auto"
 # Of a node that shares a processor: what follows in a step on its computing (optimizer, books, waking up) and is done
@@ -43,7 +44,8 @@ def auto_dilation(config: CellConfig, num_cores: int | None = None) -> tuple[flo
             text = f"what {config.nodes} nodes do one after another is to be short beside {DURATION.format(step_s)}"
             needs[text] = sharing * TAIL_S / (TOLERANCE * step_s)
     if config.link.shaped and config.nodes > 1:
-        link = config.link_as_made
+        # A link that cannot be divided is refused for that reason, once all keys are there.
+        link = config.link if cannot_shrink(config.link, config.shrink) else config.link_as_made
         total_bps = sum(node.up_bps for node in link.nodes(config.nodes))
         if link.air is not None:
             total_bps = link.air.capacity_bps(link.base.up_bps)

@@ -78,6 +78,7 @@ _IDLE = {
     "nodes": f"'nodes' has no effect: every cell is {ALONE!r}, on one node",
     "link": f"'link' has no effect: every cell is {ALONE!r}, without a network",
     "lr_scaling": "'lr_scaling' has no effect without 'base_batch': lr is used as it is",
+    "optimizer": "'optimizer' has no effect: a model of shapes learns nothing, and no method here needs its steps",
     "evaluate": "'evaluate.every' is more than 'limit.samples': evaluated is at the start and at the end only",
     "stop": "'stop: target' has no effect without a target: training goes on to the limit",
     "collective": "'collective' has no effect: no cell sends anything",

@@ -10,20 +10,27 @@ own software take K times as long for each byte, so that times are those of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
 from bwbench.base.errors import ConfigError
-from bwbench.base.model_shapes import ELEMENT_BYTES, ModelShapes, read_shapes
+from bwbench.base.model_shapes import ELEMENT_BYTES, ModelShapes, Shape, pattern_shape, read_shapes
 from bwbench.base.published_models import PUBLISHED, published_model
-from bwbench.base.registry import ALGORITHMS, COLLECTIVES
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, OPTIMIZERS
 from bwbench.base.units import MEMORY
 from bwbench.experiment.config.cell_config import PARTITION_LEFT_OUT, CellConfig, parse_dataset
-from bwbench.methods.algorithms.algorithm import assign
-from bwbench.methods.compression.chain import nest
+from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, assign
+from bwbench.methods.algorithms.communicator import NUM_THREADS
+from bwbench.methods.algorithms.every_step import CANDIDATES_BYTES
+from bwbench.methods.algorithms.periodic import AbstractPeriodic
+from bwbench.methods.buffers import LARGEST_KEPT_BYTES, size_of_memory
+from bwbench.methods.collectives.collective import AbstractCollective
+from bwbench.methods.collectives.transport import SHARED_ROOM_BYTES
+from bwbench.methods.compression.chain import build_codec, nest
 from bwbench.network.link.shrunk_link import cannot_shrink
 
 AUTO = "auto"
@@ -32,8 +39,8 @@ NO_DATA = "none"
 # memory (the code of torch's libraries) is counted once.
 WORKER_BYTES, SHARED_BYTES = 140e6, 300e6
 USABLE_SHARE = 0.9  # of the machine's memory: the rest is the system's, the relay's and this program's
-IN_FLIGHT = 2 * 2  # two buckets are on their way at a time, each as values and as what is received
 MOST_SHRINK = 1024.0
+MALLOC_MARGIN = 1.2  # memory that comes and goes, in several threads, is not given back at once: measured
 PAYLOAD_TOLERANCE = 0.02  # of what a shrunk payload may miss the whole one's share by: headers, rounded shapes
 
 
@@ -43,7 +50,7 @@ class MemoryNeed:
 
     Attributes:
         model_bytes: the gradient in fp32, as shrunk as it is.
-        node_bytes: of one node, the process included.
+        node_bytes: of the node that takes most, the process included.
         total_bytes: of all nodes that this machine runs.
     """
 
@@ -58,21 +65,106 @@ def memory_need(config: CellConfig, model: ModelShapes) -> MemoryNeed:
     Args:
         model: ``config.shapes``.
     """
-    size = ELEMENT_BYTES * model.num_parameters / config.shrink
     algorithm = config.algorithm.build(ALGORITHMS)
     collective = config.collective.build(COLLECTIVES)
-    copies = 0.0
-    if not algorithm.takes_gradients_as_sent(collective):
-        copies = algorithm.copies
-        if algorithm.mean_of != "gradients":  # else nobody sees the update, and it is left out
-            copies += 2.0 if "adam" in config.optimizer.name else 1.0 if _has(config.optimizer, "momentum") else 0.0
-    copies += sum(1.0 for codec in config.compression if _has(codec, "error_feedback"))
-    elements = [math.prod(shape) for shape in model.parameter_shapes]
-    buckets = [sum(elements[index] for index in bucket) for bucket in assign(elements, None)]
-    under_way = IN_FLIGHT * ELEMENT_BYTES * max(buckets) / config.shrink if config.nodes > 1 else 0.0
-    node_bytes = WORKER_BYTES + copies * size + min(under_way, IN_FLIGHT / 2 * size)
-    here = config.nodes if config.launcher == "local" else 1
-    return MemoryNeed(size, node_bytes, SHARED_BYTES + here * node_bytes)
+    shapes = [_shrunk(shape, config.shrink) for shape in model.parameter_shapes]
+    tensors = [ELEMENT_BYTES * math.prod(shape) for shape in shapes]
+    size = float(sum(tensors))
+    as_sent = algorithm.takes_gradients_as_sent(collective)
+    held = sum(ELEMENT_BYTES * math.prod(shape) for shape in {pattern_shape(shape) for shape in shapes})
+    if not as_sent:
+        held += algorithm.copies * size + _of_optimizer(config, algorithm, tensors)
+        held += _pooled([*map(size_of_memory, tensors)])
+    exchanges = [_exchange_memory(config, collective, buckets, as_sent=as_sent) for buckets in _layouts(config, shapes)]
+    most = max(exchanges, key=lambda one: one.kept + one.hub_kept)
+    node_bytes = WORKER_BYTES + held + most.kept
+    here, hubs = (config.nodes, most.hubs) if config.launcher == "local" else (1, min(1, most.hubs))
+    total_bytes = SHARED_BYTES + here * node_bytes + hubs * most.hub_kept
+    return MemoryNeed(size, node_bytes + most.hub_kept, total_bytes)
+
+
+def _shrunk(shape: Shape, factor: float) -> Shape:
+    """With the share of elements, in its first dimension, that a shrunk tensor has."""
+    return shape if factor == 1 or not shape else (max(1, round(shape[0] / factor)), *shape[1:])
+
+
+def steps_idly(algorithm: AbstractAlgorithm) -> bool:
+    """Whether the update of a model of shapes is left out with this method: nobody would see what it changes."""
+    return algorithm.mean_of == "gradients" or not algorithm.sends
+
+
+def _of_optimizer(config: CellConfig, algorithm: AbstractAlgorithm, tensors: Sequence[int]) -> float:
+    """What the optimizer remembers, and what a step of it takes."""
+    if steps_idly(algorithm):
+        return 0.0
+    if "adam" in config.optimizer.name:
+        return 2.0 * sum(tensors) + 2.0 * max(tensors)
+    return float(sum(tensors)) if _has(config.optimizer, "momentum") else 0.0
+
+
+def _layouts(config: CellConfig, shapes: Sequence[Shape]) -> Iterator[list[tuple[Shape, ...]]]:
+    """The shapes of what is sent together, by bucket; several where the size is chosen later."""
+    algorithm = config.algorithm.build(ALGORITHMS)
+    if isinstance(algorithm, AbstractPeriodic):
+        yield [tuple(algorithm.message_shapes(bucket)) for bucket in algorithm.layout(shapes).buckets]
+        return
+    asked = getattr(config.algorithm.options, "bucket_bytes", None)
+    if COLLECTIVES.load(config.collective.name).wraps_model and nest(config.compression).linear:
+        yield [tuple(shapes)]  # torch's PowerSGD
+        return
+    elements = [math.prod(shape) for shape in shapes]
+    for size in (None, *CANDIDATES_BYTES) if asked == "auto" else (asked,):
+        buckets = assign(elements, size, config.shrink)
+        yield [tuple(shapes[index] for index in bucket) for bucket in buckets]
+
+
+@dataclass(frozen=True)
+class _Exchanges:
+    """Of all buckets of a node: ``kept`` of each, ``hub_kept`` more of so many ``hubs``."""
+
+    kept: float
+    hubs: int
+    hub_kept: float
+
+
+def _exchange_memory(
+    config: CellConfig, collective: AbstractCollective, buckets: Sequence[Sequence[Shape]], *, as_sent: bool
+) -> _Exchanges:
+    if config.nodes < 2:
+        return _Exchanges(0.0, 0, 0.0)
+    rooms, hub_rooms, passing, remembered, hub_remembered, hubs = [], [], list[int](), 0.0, 0.0, 0
+    for number, shapes in enumerate(buckets):
+        codec, elements = build_codec(config.compression), sum(map(math.prod, shapes))
+        codec.prepare(shapes, bucket=number)
+        found = collective.exchange_memory(config.nodes, elements, codec)
+        dense, hubs = ELEMENT_BYTES * elements, found.hubs
+        rooms.append((dense, found.kept))
+        hub_rooms.append((dense, found.hub_kept))
+        passing.append(round(found.passing) + (size_of_memory(dense) if as_sent else 0))
+        remembered += found.remembered + codec.kept_copies * dense
+        hub_remembered += found.hub_remembered
+    return _Exchanges(_rooms(rooms) + _pooled(passing) + remembered, hubs, _rooms(hub_rooms) + hub_remembered)
+
+
+def _rooms(sizes: Iterable[tuple[int, float]]) -> float:
+    """Rooms for buckets of so many bytes: each thread keeps one for all that are small, a large bucket has its own."""
+    shared = own = 0.0
+    for dense, room in sizes:
+        if dense <= SHARED_ROOM_BYTES:
+            shared = max(shared, room)
+        else:
+            own += room
+    return MALLOC_MARGIN * (NUM_THREADS * shared + own)
+
+
+def _pooled(sizes: Sequence[int]) -> float:
+    """Memory that is made for one bucket or layer after another, as many at a time as there are threads, out of the
+    pool of ``empty_bytes``: it holds on to what was used, by its size, up to a limit.
+    """
+    kinds = Counter(sizes)
+    ever = sum(size * min(NUM_THREADS, count) for size, count in kinds.items())
+    at_a_time = sum(sorted(kinds.elements(), reverse=True)[:NUM_THREADS])
+    return MALLOC_MARGIN * min(ever, at_a_time + LARGEST_KEPT_BYTES)
 
 
 def memory_of(config: CellConfig) -> float | None:
@@ -114,6 +206,8 @@ def with_shapes(config: CellConfig, folder: Path) -> CellConfig:
 
     Raises ConfigError where the file is no list of shapes.
     """
+    if not config.learns_nothing:
+        return config
     name = getattr(config.model.options, "of", None)
     if isinstance(name, str) and name not in PUBLISHED and (path := folder / name).is_file():
         path = path.resolve()
@@ -164,19 +258,30 @@ def shape_refusals(config: CellConfig) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("compute", "device"), text
     if config.weight_average.name != "none":
         yield ("weight_average",), f"{what}, and an average of its weights is nothing to look at; leave it out"
-    if config.optimizer.name != "sgd" and config.algorithm.build(ALGORITHMS).mean_of == "gradients":
-        yield ("optimizer",), f"{what}, and no optimizer has anything to do; leave it out"
+    yield from _optimizer_refusals(config, what)
     yield from _shrink_refusals(config, model)
     need, usable = memory_need(config, model), USABLE_SHARE * machine_bytes()
     if need.total_bytes > usable:
         yield ("nodes",), _too_large(config, model, need, usable)
 
 
+def _optimizer_refusals(config: CellConfig, what: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    name = config.optimizer.name
+    if OPTIMIZERS.load(name).takes_its_time:
+        text = f"{what}, and a step of {name} takes as long on these processors as they need for the sizes of its "
+        text += "matrices, which no device in mind does and 'shrink' does not divide; write 'optimizer: sgd' or 'adamw'"
+        if config.algorithm.build(ALGORITHMS).optimizers == (name,):
+            text += f", with 'diloco' in place of {config.algorithm.name!r}, which sends the same"
+        yield ("optimizer",), text
+    elif name != "sgd" and steps_idly(config.algorithm.build(ALGORITHMS)):
+        yield ("optimizer",), f"{what}, and no optimizer has anything to do; leave it out"
+
+
 def _shrink_refusals(config: CellConfig, model: ModelShapes) -> Iterator[tuple[tuple[str, ...], str]]:
     if config.shrink == 1:
         return
     what = f"shrink: {config.shrink:g} divides the link's rates"
-    if config.nodes > 1 and (reason := cannot_shrink(config.link)) is not None:
+    if config.nodes > 1 and (reason := cannot_shrink(config.link, config.shrink)) is not None:
         yield ("shrink",), f"{what}, and {reason}"
     if config.launcher != "local":
         yield ("shrink",), f"{what}, and hosts of their own need not be spared; leave it out"
@@ -205,7 +310,7 @@ def _shrink_refusals(config: CellConfig, model: ModelShapes) -> Iterator[tuple[t
 def _too_large(config: CellConfig, model: ModelShapes, need: MemoryNeed, usable: float) -> str:
     fits = []
     factor, _ = auto_shrink(config, model, usable)
-    if cannot_shrink(config.link) is None and config.launcher == "local":
+    if cannot_shrink(config.link, factor) is None and config.launcher == "local":
         fits.append(f"shrink: {factor:g} ('auto' finds it)")
     most = math.floor((usable - SHARED_BYTES) / need.node_bytes)
     if most >= 2 and config.launcher == "local":

@@ -35,7 +35,7 @@ from bwbench.experiment.config.combinations import (
 )
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
-from bwbench.experiment.config.real_size import auto_shrink, with_shapes
+from bwbench.experiment.config.real_size import auto_shrink, steps_idly, with_shapes
 from bwbench.experiment.config.step_trace import freeze_compute
 from bwbench.experiment.config.tune_block import with_options
 from bwbench.experiment.config.tuned import Reference, TunedRates, is_tuned, read_reference
@@ -120,6 +120,8 @@ def resolve(
     if config is not None and config.targets:
         config = config.model_copy(update={"target": hardest(config.targets)})
     if config is not None:
+        config, found = _limit_in_samples(config, raw.get("limit"))
+        findings += found
         config = _within_limit(config)
         config, found, said = _with_traces_read(config, folder)
         config = _at_its_sites(config)
@@ -209,6 +211,22 @@ def _at_its_sites(config: CellConfig) -> CellConfig:
     return config.model_copy(update={"collective": Component(collective.name, options)})
 
 
+def _limit_in_samples(config: CellConfig, limit: object) -> tuple[CellConfig, list[Finding]]:
+    """The configuration with its limit in samples, and what is wrong where that stands in steps as well.
+
+    Args:
+        limit: as it was written.
+    """
+    if config.limit.steps is None:
+        return config, []
+    findings = []
+    if isinstance(limit, Mapping) and "samples" in limit:
+        text = "limit.steps and limit.samples both say when training ends; keep one"
+        findings.append(Finding(("limit", "steps"), text))
+    counted = {"samples": config.limit.steps * config.global_batch, "steps": None}
+    return config.model_copy(update={"limit": config.limit.model_copy(update=counted)}), findings
+
+
 def _within_limit(config: CellConfig) -> CellConfig:
     """With options that depend on how long training lasts: parts of a cell with other limits (timing runs) keep them.
 
@@ -251,22 +269,15 @@ def _with_traces_read(config: CellConfig, folder: Path) -> tuple[CellConfig, lis
 def _with_real_size(
     config: CellConfig, raw: JsonObject, folder: Path, *, chooses: bool
 ) -> tuple[CellConfig, list[Finding], list[str]]:
-    """The configuration with its limit in samples and, of a model of shapes, all that follows from that; what is wrong
-    with either, and by how much it was shrunk where that was to be found.
+    """The configuration with all that follows from a model of shapes, what is wrong with it, and by how much it was
+    shrunk where that was to be found.
     """
-    findings = []
-    limit = raw.get("limit")
-    if config.limit.steps is not None:
-        if isinstance(limit, Mapping) and "samples" in limit:
-            text = "limit.steps and limit.samples both say when training ends; keep one"
-            findings.append(Finding(("limit", "steps"), text))
-        counted = {"samples": config.limit.steps * config.global_batch, "steps": None}
-        config = config.model_copy(update={"limit": config.limit.model_copy(update=counted)})
+    findings = list[Finding]()
     try:
         made = with_shapes(config, folder)
         model = made.shapes
     except ConfigError as error:
-        return config, [*findings, *(Finding(("model",), str(one)) for one in error.problems)], []
+        return config, [Finding(("model",), str(one)) for one in error.problems], []
     if model is None:
         return made, findings, []
     if raw.get("dataset") is not None and config.dataset.source.name != made.dataset.source.name:
@@ -303,6 +314,8 @@ def _idle_settings(config: CellConfig) -> list[str]:
         idle.append("lr_scaling")
     if config.evaluate.every_samples > config.limit.samples:
         idle.append("evaluate")
+    if optimizer.model_fields_set and config.learns_nothing and steps_idly(config.algorithm.build(ALGORITHMS)):
+        idle.append("optimizer")
     return idle
 
 

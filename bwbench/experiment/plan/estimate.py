@@ -20,7 +20,7 @@ from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.sending import Sending, sending_of
 from bwbench.experiment.plan.slowest_node import mean_step_s
-from bwbench.methods.phases import WARM_UP_STEPS
+from bwbench.methods.phases import PLAIN_BACKWARDS, WARM_UP_STEPS
 from bwbench.methods.traffic import ack_per_payload, added, transfer_time_s, wire_bytes
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
@@ -122,7 +122,8 @@ def estimate(
     # Methods that average now and then rehearse that once, besides the first steps as they come.
     rehearsed_s = communication_s / sending.rounds_per_step if sending.rounds_per_step < 1 else 0.0
     every_step_s = whole_s if sending.warm_up_steps else communication_s if sending.rounds_per_step >= 1 else 0.0
-    warming_up_s = config.dilation * (WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s)
+    passes_s = _declared_backward_s(config, padded_to_s) * (WARM_UP_STEPS + PLAIN_BACKWARDS / config.accumulate)
+    warming_up_s = config.dilation * (WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s + passes_s)
     # Until all workers can begin: they share the processors, each of them uses one.
     start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, processes / cores)
     verification_s = _verification_s(config.link_as_made.dilated(config.dilation), config.nodes, cores)
@@ -148,6 +149,11 @@ def estimate(
         validation_s=evaluation_s(config, description, description.num_validation, cores),
         test_s=evaluation_s(config, description, description.num_test, cores),
     )
+
+
+def _declared_backward_s(config: CellConfig, step_s: float) -> float:
+    """What backward passes of a step take that nobody computes, those of a model of shapes: while warming up too."""
+    return float(getattr(config.model.options, "backward", 0.0)) * step_s if config.learns_nothing else 0.0
 
 
 def _steps_between_waits(config: CellConfig, sending: Sending) -> float:

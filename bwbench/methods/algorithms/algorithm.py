@@ -58,7 +58,7 @@ class AbstractAlgorithm(abc.ABC):
         fixed_time: what takes the machine's time whatever the training's is, and what to do; None where nothing does.
         tells_rate: what is sent are gradients, each for the very next update, and codecs are told its learning rate.
         copies: fp32 copies of the model that a rank holds at most, parameters and gradients among them; without what
-            optimizer and codecs remember.
+            optimizer, codecs and collective hold.
         keeps_residual: keeps that of its codec whatever its options say.
     """
 
@@ -77,7 +77,7 @@ class AbstractAlgorithm(abc.ABC):
     keeps_residual: ClassVar[bool] = False
     virtual: ClassVar[bool] = False
     fixed_time: ClassVar[str | None] = None
-    copies: ClassVar[float] = 4.0
+    copies: float = 5.0
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()

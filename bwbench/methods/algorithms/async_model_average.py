@@ -55,6 +55,7 @@ class AsyncModelAverage(AbstractAlgorithm):
     """
 
     Config = AsyncModelAverageConfig
+    copies = 5.0  # parameters, gradients, parameters that leave, their mean, and what is to be added
     options: AsyncModelAverageConfig
     replicas_equal = "never"
 

@@ -305,6 +305,7 @@ class TorchPostLocalSgd(AbstractAlgorithm):
     """
 
     Config = TorchPostLocalSgdConfig
+    copies = 4.0  # parameters, gradients, DDP's buckets, and all parameters behind one another
     options: TorchPostLocalSgdConfig
     replicas_equal = "after a round"
     virtual = True

@@ -54,6 +54,7 @@ class Decentralized(AbstractAlgorithm):
     """
 
     Config = DecentralizedConfig
+    copies = 3.0  # parameters, gradients, and the parameters that leave
     options: DecentralizedConfig
     virtual = True
     averages_partially = True
@@ -239,6 +240,7 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
     preferred_collective = "neighbours"
     replicas_equal = "never"
     steps_alike = True
+    copies = 5.0  # parameters, gradients, and what three nodes are known to have
     virtual = True
 
     @classmethod
@@ -280,7 +282,9 @@ class RunningLowPrecisionDecentralized(RunningOnWeights):
     def reset(self) -> None:
         """All replicas hold the weights that this rank has: the common initial ones."""
         super().reset()
-        self._own, self._left, self._right = (self._weights_copied() for _ in range(3))
+        for replica in (self._own, self._left, self._right):  # in place: three more of the model would be many
+            for copied, flat in zip(replica, self._weights.flat, strict=True):
+                copied.copy_(flat)
 
     def state_dict(self) -> State:
         """The replicas of both neighbours; that of this rank is its weights."""

@@ -26,6 +26,7 @@ class Demo(AbstractAlgorithm):
     """
 
     virtual = True
+    copies = 2.0  # parameters and gradients
     steps_alike = True
     tells_rate = True
     optimizers = ("sgd",)

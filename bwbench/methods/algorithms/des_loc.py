@@ -56,6 +56,7 @@ class DesLoc(AbstractPeriodic):
     Config = DesLocConfig
     options: DesLocConfig
     virtual = True
+    copies = 7.0  # of all that agree now and then, and messages of both moments
     optimizers: ClassVar[tuple[str, ...]] = ("adam", "adamw")
     replicas_equal = "after a round"
 

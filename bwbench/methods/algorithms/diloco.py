@@ -46,6 +46,7 @@ class Diloco(AbstractPeriodic):
     Config = DilocoConfig
     options: DilocoConfig
     virtual = True
+    copies = 6.0  # of all that agree now and then, and the outer momentum
     replicas_equal: ClassVar[Agreement] = "after a round"
 
     @property

@@ -41,6 +41,7 @@ class EagerDiloco(AbstractPeriodic):
     Config = EagerDilocoConfig
     options: EagerDilocoConfig
     virtual = True
+    copies = 6.0  # of all that agree now and then, and the outer momentum
     replicas_equal = "never"
 
     @property

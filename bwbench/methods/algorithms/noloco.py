@@ -51,6 +51,7 @@ class Noloco(AbstractPeriodic):
     Config = NolocoConfig
     options: NolocoConfig
     virtual = True
+    copies = 6.0  # of all that agree now and then, and the outer momentum
     averages_partially = True
     preferred_collective = "gossip-pair"
     replicas_equal = "never"

@@ -68,6 +68,7 @@ class AbstractPeriodic(AbstractAlgorithm):
     """
 
     Config: ClassVar[type[ComponentConfig]] = PeriodicConfig
+    copies = 5.0  # parameters, gradients, what is agreed on, what leaves of it, and where it left
     options: RoundsConfig
 
     @property

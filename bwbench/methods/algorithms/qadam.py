@@ -57,6 +57,7 @@ class QAdam(AbstractAlgorithm):
     """
 
     Config = QAdamConfig
+    copies = 4.0  # parameters, gradients, momentum, and the deviation that it is divided by
     options: QAdamConfig
     virtual = True
     optimizers = ("adam", "adamw")

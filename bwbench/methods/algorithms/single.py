@@ -20,7 +20,7 @@ class Single(AbstractAlgorithm):
     steps_alike = True
     virtual = True
     role: ClassVar[Role] = "reference"
-    copies = 2.0
+    copies = 1.0  # gradients: nobody steps with them
 
     def takes_gradients_as_sent(self, collective: AbstractCollective) -> bool:
         """Nobody looks at them at all."""

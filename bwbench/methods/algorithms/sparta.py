@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms.algorithm import Context
 from bwbench.methods.algorithms.decentralized import weight_codec_refusal
 from bwbench.methods.algorithms.periodic import AbstractBucket, AbstractPeriodic, PeriodicConfig
@@ -52,6 +53,10 @@ class Sparta(AbstractPeriodic):
     def accepts_codec(cls, codec: type[AbstractCodec]) -> str | None:
         """Only codecs that keep weights nearly as they are."""
         return weight_codec_refusal(codec())
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        super().__init__(options)
+        self.copies = 2.0 + 4.0 * self.options.ratio  # beside parameters and gradients: message, places, where it left
 
     def message_shapes(self, shapes: Sequence[Shape]) -> Sequence[Shape]:
         """The chosen values."""

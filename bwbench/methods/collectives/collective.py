@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from typing import ClassVar
 
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
+from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.buffers import give_back, on_host
 from bwbench.methods.collectives.pacing import pace
-from bwbench.methods.collectives.transport import Meter, Round, Transport
+from bwbench.methods.collectives.transport import ExchangeMemory, Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
 from bwbench.methods.deferred import dist, torch
@@ -93,6 +95,34 @@ class AbstractCollective(abc.ABC):
     @abc.abstractmethod
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """What one exchange of buckets with these payloads moves. Pure: knows nothing of the group."""
+
+    def exchange_memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """What an exchange of a bucket takes of memory beside it, on the rank that takes most. Pure.
+
+        Args:
+            num_elements: of the bucket.
+            codec: of the bucket, prepared for it, as it is used: in error feedback where it needs that.
+        """
+        if num_nodes < 2:
+            return ExchangeMemory()
+        if not codec.linear:
+            return self._memory(num_nodes, num_elements, codec)
+        inside = codec.codec if isinstance(codec, ErrorFeedback) else codec
+        assert isinstance(inside, AbstractLinearCodec)
+        messages = [
+            self._memory(num_nodes, length, inside.value_codec) for length in inside.message_elements(num_elements)
+        ]
+        largest = max(messages, key=lambda one: one.kept + one.hub_kept)
+        dense = ELEMENT_BYTES * num_elements  # the mean, and what of this rank's has gone into it
+        return replace(largest, passing=2 * dense + max(one.passing for one in messages))
+
+    def _memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """``exchange_memory`` for two nodes or more and a codec that is not linear; as of an all-gather by default."""
+        payload, dense = codec.payload_bytes(num_elements), ELEMENT_BYTES * num_elements
+        if isinstance(codec, NoCompression):
+            return ExchangeMemory((num_nodes - 1) * payload, dense)
+        # The sum, and what is decoded; the own payload, and the message that has it.
+        return ExchangeMemory((num_nodes - 1) * payload, 2 * dense + 2 * payload)
 
     def reset(self) -> None:  # noqa: B027 (most remember nothing)
         """Forget what was learnt while warming up."""
@@ -179,10 +209,11 @@ class AbstractCollective(abc.ABC):
         if round_.size == 1 or bucket.numel() == 0:
             return
         flat = on_host(bucket) if host is None else host
-        if codec.linear:
-            self._average_linear(flat, codec, round_)
-        else:
-            self._average(flat, codec, round_)
+        with nullcontext() if self._transport is None else self._transport.rooms_for(flat.nbytes):
+            if codec.linear:
+                self._average_linear(flat, codec, round_)
+            else:
+                self._average(flat, codec, round_)
         give_back(flat, bucket)
 
     def _average_linear(self, flat: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
@@ -218,6 +249,10 @@ class NoCollective(AbstractCollective):
     def traffic(self, num_nodes: int, bucket_payload_bytes: Sequence[int]) -> Traffic:
         """Nothing."""
         return Traffic.none(num_nodes)
+
+    def _memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """Nothing."""
+        return ExchangeMemory()
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         """Leave the bucket as it is."""

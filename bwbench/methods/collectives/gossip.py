@@ -8,9 +8,20 @@ from functools import lru_cache
 from typing import Literal
 
 from bwbench.base.component import ComponentConfig
+from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.transport import LENGTH_BYTES, Round, cut, frame, pack, segment_count, unframe, unpack
-from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.collectives.transport import (
+    LENGTH_BYTES,
+    ExchangeMemory,
+    Round,
+    cut,
+    frame,
+    pack,
+    segment_count,
+    unframe,
+    unpack,
+)
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
 
@@ -82,6 +93,12 @@ class GossipPair(AbstractCollective):
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Take back what ``state_dict`` gave; an empty dict rewinds."""
         self._rounds = {int(key.removeprefix("round.")): int(number) for key, number in state.items()}
+
+    def _memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """What the peer has, and the mean of both."""
+        payload, dense = codec.payload_bytes(num_elements), ELEMENT_BYTES * num_elements
+        passing = dense if isinstance(codec, NoCompression) else 2 * dense + 2 * payload
+        return ExchangeMemory(payload, passing)
 
     def _flows(self, num_members: int) -> int:
         return 1
@@ -184,7 +201,7 @@ class Neighbours(AbstractCollective):
 
         Returns:
             from_left, from_right: what the members before and after this one gave, uint8 in memory that the next
-            call with this tag uses again. On two nodes both are the same tensor, on one both are ``payload``.
+            call in this thread uses again. On two nodes both are the same tensor, on one both are ``payload``.
         """
         if payload.numel() > max_bytes:
             raise ValueError(f"a payload of {payload.numel()} bytes is larger than {max_bytes}, which was promised")
@@ -192,9 +209,12 @@ class Neighbours(AbstractCollective):
         if not neighbours:
             return payload, payload
         incoming = {}
+        with self.transport.rooms_for(max_bytes):
+            rooms = {
+                peer: self.transport.buffer(round_.tag, f"from-{peer}", LENGTH_BYTES + max_bytes) for peer in neighbours
+            }
         for peer in reversed(neighbours):
-            buffer = self.transport.buffer(round_.tag, f"from-{peer}", LENGTH_BYTES + max_bytes)
-            incoming[peer] = buffer, self.transport.receive(buffer, peer, round_)
+            incoming[peer] = rooms[peer], self.transport.receive(rooms[peer], peer, round_)
         message = pack(payload)
         sends = [self.transport.send(message, peer, round_, payload.numel()) for peer in neighbours]
         received = {}
@@ -204,6 +224,12 @@ class Neighbours(AbstractCollective):
         for send in sends:
             send.wait()
         return received[(round_.place - 1) % round_.size], received[(round_.place + 1) % round_.size]
+
+    def _memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """What the neighbours have; the own message, and the mean."""
+        payload, dense = codec.payload_bytes(num_elements), ELEMENT_BYTES * num_elements
+        passing = dense + payload if isinstance(codec, NoCompression) else 2 * dense + 2 * payload
+        return ExchangeMemory(len(self._both(0, num_nodes)) * payload, passing)
 
     def _flows(self, num_members: int) -> int:
         return len(self._both(0, num_members))

@@ -12,9 +12,10 @@ from pydantic import BeforeValidator, Field
 
 from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
+from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.collectives.collective import AbstractCollective
-from bwbench.methods.collectives.transport import Members, Round
+from bwbench.methods.collectives.transport import ExchangeMemory, Members, Round
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
@@ -116,6 +117,17 @@ class Hierarchical(AbstractCollective):
             peers="hub",
             groups=tuple(map(tuple, hosts)),
         )
+
+    def exchange_memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """A member has room for the mean, a leader for its members' values and what leaders exchange."""
+        hosts, dense = hosts_of(self.options, num_nodes), ELEMENT_BYTES * num_elements
+        across = self._across.exchange_memory(len(hosts), num_elements, codec)
+        most = max(map(len, hosts))
+        if most == 1:
+            return across
+        leads = (most - 1) * dense + across.kept + across.hub_kept
+        back = across.remembered + across.hub_remembered
+        return ExchangeMemory(dense, across.passing, 0.0, len(hosts), max(0.0, leads - dense), back)
 
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``; leaders talk to each other through it too."""

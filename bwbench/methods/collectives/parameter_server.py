@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from bwbench.base.component import ComponentConfig
+from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
-from bwbench.methods.collectives.transport import Round, Span, cut, frame, segment_count, unframe
-from bwbench.methods.compression.codec import AbstractCodec
+from bwbench.methods.collectives.transport import ExchangeMemory, Round, Span, cut, frame, segment_count, unframe
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
 
@@ -59,6 +60,13 @@ class ParameterServer(AbstractKeepingParts):
         serial = (num_nodes - 1) * last / segment_count(last)
         messages = 2 * (num_nodes - 1) * sum(map(segment_count, bucket_payload_bytes))
         return Traffic(each, each, 2 * len(bucket_payload_bytes), serial, messages=messages, peers="hub")
+
+    def _memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """At a client the mean, at the server all contributions, and the residual of the way back."""
+        payload, dense = codec.payload_bytes(num_elements), ELEMENT_BYTES * num_elements
+        passing = 0.0 if isinstance(codec, NoCompression) else dense + 2 * payload
+        back = 0.0 if codec.sums_on_ring else codec.kept_copies * dense
+        return ExchangeMemory(payload, passing, hubs=1, hub_kept=(num_nodes - 2) * payload, hub_remembered=back)
 
     def _flows(self, num_members: int) -> int:
         return num_members - 1  # the clients share the way to the server, the server the way to them

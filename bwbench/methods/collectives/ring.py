@@ -10,6 +10,7 @@ from typing import NamedTuple
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts, Exchange
 from bwbench.methods.collectives.transport import (
+    ExchangeMemory,
     Round,
     Span,
     aligned,
@@ -89,6 +90,13 @@ class Ring(AbstractKeepingParts):
         peers: Peers = "all" if num_small == len(bucket_payload_bytes) else "next"
         rounds = traffic.rounds - 2 * (num_nodes - 2) * num_small
         return replace(traffic, rounds=rounds, messages=messages, peers=peers)
+
+    def _memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """All but one chunk on the way to their sums, and on the way of the means, which in fp32 need no room."""
+        payload, others = codec.payload_bytes(num_elements), (num_nodes - 1) / num_nodes
+        if isinstance(codec, NoCompression):
+            return ExchangeMemory(others * payload)
+        return ExchangeMemory(2 * others * payload, 1.5 * payload)  # what is sent, and segments that are decoded
 
     def _flows(self, num_members: int) -> int:
         return int(self.options.paced)

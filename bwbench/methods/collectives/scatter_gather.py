@@ -9,8 +9,11 @@ import copy
 from collections.abc import Iterator, Sequence
 
 from bwbench.base.component import ComponentConfig
+from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import (
+    MOST_SEGMENTS,
+    ExchangeMemory,
     Round,
     aligned,
     buffer_bytes,
@@ -21,7 +24,7 @@ from bwbench.methods.collectives.transport import (
     split,
     unframe,
 )
-from bwbench.methods.compression.codec import AbstractCodec, Shape
+from bwbench.methods.compression.codec import AbstractCodec, NoCompression, Shape
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.traffic import Traffic
 
@@ -126,6 +129,15 @@ class ScatterGather(AbstractKeepingParts):
         pieces = sum(segment_count(-(-size // num_nodes)) for size in bucket_payload_bytes)
         messages = 2 * num_nodes * (num_nodes - 1) * pieces
         return Traffic(each, each, 2 * len(bucket_payload_bytes), messages=messages)
+
+    def _memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """Contributions to the own chunk and the means of the others; what is sent; residuals of the way back."""
+        payload, dense = codec.payload_bytes(num_elements), ELEMENT_BYTES * num_elements
+        kept, chunk = 2 * (num_nodes - 1) / num_nodes * payload, dense / num_nodes
+        if isinstance(codec, NoCompression):
+            return ExchangeMemory(kept, chunk)
+        sent = payload if codec.sums_on_ring else 2 * payload  # each as it is, and with its length before it
+        return ExchangeMemory(kept, sent + chunk / MOST_SEGMENTS, codec.kept_copies * chunk)
 
     def _flows(self, num_members: int) -> int:
         return num_members - 1

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bwbench.base import emulated_time
+from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.base.registry import COLLECTIVES
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.hierarchical import Hierarchical, HostsConfig, has_lan_inside, hosts_of, refusal_across
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
-from bwbench.methods.collectives.transport import Members, Round, Span, split
+from bwbench.methods.collectives.transport import ExchangeMemory, Members, Round, Span, split
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import dist, torch
 from bwbench.methods.memory import State
@@ -102,6 +103,15 @@ class Sharded(AbstractKeepingParts):
             messages=2 * len(bucket_bytes) * workers * sum(len(host) - 1 for host in hosts),
             groups=tuple(map(tuple, hosts)),
         )
+
+    def exchange_memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:
+        """The shards of a rank from all of its host, and what the exchange of one between hosts takes."""
+        workers, hosts = self.options.workers_per_host, hosts_of(self.options, num_nodes)
+        shard = -(-num_elements // workers)
+        # In a host that is not full ranks have several shards each.
+        mates = max((len(host) - 1) * -(-workers // len(host)) for host in hosts) * ELEMENT_BYTES * shard
+        across = self._across.exchange_memory(len(hosts), num_elements if codec.linear else shard, codec)
+        return replace(across, kept=across.kept + mates)
 
     def connect(self, group: dist.ProcessGroup, link: Link | None = None, num_members: int | None = None) -> None:
         """Use ``group``, inside hosts and between them."""

@@ -165,6 +165,30 @@ def aligned(num_bytes: int) -> int:
 
 LENGTH_BYTES = ALIGNMENT_BYTES  # an int64
 
+# Buckets of up to so many bytes in fp32 are received in rooms of their thread, one after the other. A larger one, which
+# is a layer that is large by itself, has rooms of its own: two threads would each keep one that holds the largest.
+SHARED_ROOM_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class ExchangeMemory:
+    """What one exchange takes of a rank's memory beside the bucket itself, in bytes; upper bounds, but for codecs whose
+    payloads may be larger than they are expected to be.
+
+    Attributes:
+        kept: rooms for what is received, which the next exchange uses again.
+        passing: made in the exchange, and gone with it.
+        remembered: from one round to the next, of each bucket, beside what its codec remembers.
+        hubs: so many ranks keep more: ``hub_kept`` and ``hub_remembered`` beside these.
+    """
+
+    kept: float = 0.0
+    passing: float = 0.0
+    remembered: float = 0.0
+    hubs: int = 0
+    hub_kept: float = 0.0
+    hub_remembered: float = 0.0
+
 
 def buffer_bytes(codec: AbstractCodec, num_elements: int) -> int:
     """Room for any message of ``num_elements``."""
@@ -263,6 +287,7 @@ class Transport:
         self.group = group
         self._meter = meter
         self._kept: dict[tuple[int, str], torch.Tensor] = {}
+        self._of_thread = threading.local()
 
     def send(self, payload: torch.Tensor, to_place: int, round_: Round, payload_bytes: int | None = None) -> dist.Work:
         """Start sending; ``payload`` stays as it is until the returned work is waited for."""
@@ -290,11 +315,32 @@ class Transport:
             messages.append((buffer, self.receive(buffer, from_place, round_)))
         return messages
 
+    @contextmanager
+    def rooms_for(self, bucket_bytes: int) -> Iterator[None]:
+        """An exchange of this thread, of a bucket of so many bytes in fp32: buffers are rooms of the thread where it is
+        no larger than ``SHARED_ROOM_BYTES``.
+
+        That is safe because an exchange has waited for all that it sends and receives when it is over.
+        """
+        before = getattr(self._of_thread, "shares", False)
+        self._of_thread.shares = bucket_bytes <= SHARED_ROOM_BYTES
+        try:
+            yield
+        finally:
+            self._of_thread.shares = before
+
     def buffer(self, tag: int, purpose: str, num_bytes: int) -> torch.Tensor:
-        """Host memory, uint8 of shape [num_bytes], kept for the next round with the same tag."""
-        buffer = self._kept.get((tag, purpose))
+        """Host memory, uint8 of shape [num_bytes], kept for the next round with the same tag; in ``rooms_for`` a small
+        bucket for the next of this thread. It is given out anew then: an exchange has to be over when it returns.
+        """
+        kept, key = self._kept, (tag, purpose)
+        if getattr(self._of_thread, "shares", False):
+            if not hasattr(self._of_thread, "kept"):
+                self._of_thread.kept = {}
+            kept, key = self._of_thread.kept, (0, purpose)
+        buffer = kept.get(key)
         if buffer is None or buffer.numel() < num_bytes:
-            buffer = self._kept[tag, purpose] = torch.empty(num_bytes, dtype=torch.uint8)
+            buffer = kept[key] = torch.empty(num_bytes, dtype=torch.uint8)
         return buffer[:num_bytes]
 
 

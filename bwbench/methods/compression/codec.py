@@ -40,6 +40,7 @@ class AbstractCodec(abc.ABC):
         inner: encodes the values that this codec carries; None sends them as they are.
         follows_rate: what it remembers depends on ``rate``, which has to be told it.
         rate: the learning rate of the update that the next input goes into; set by whoever runs the codec.
+        kept_copies: fp32 copies of what it encodes that it remembers from one call to the next.
     """
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
@@ -52,6 +53,7 @@ class AbstractCodec(abc.ABC):
     late_residual: ClassVar[bool] = False
     linear: bool = False
     follows_rate: bool = False
+    kept_copies: float = 0.0
     rate: Rate = 1.0
 
     def __init__(self, options: ComponentConfig | None = None) -> None:

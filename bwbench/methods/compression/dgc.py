@@ -40,6 +40,7 @@ class Dgc(AbstractSparseCodec):
 
     Config = DgcConfig
     keeps_residual = True
+    kept_copies = 2.0
     options: DgcConfig
 
     _step = 0

@@ -80,6 +80,7 @@ class ErrorFeedback(AbstractCodec):
         self.codec, self.how = codec, how
         self.follows_rate = how.unit == "update"
         self.linear = codec.linear
+        self.kept_copies = 1.0 + codec.kept_copies
         self.inner = codec.inner
         # The residual with the other sign: what was decoded less what went in, so that decode_add alone leads from one
         # to the other. Decoding first and subtracting then would take room for a second tensor and two more passes.

@@ -196,12 +196,12 @@ class Link(BaseModel):
     def shrunk(self, factor: float) -> Link:
         """This link with every rate divided by ``factor``, for payloads that are divided by it: they take as long.
 
-        Queues that are given in bytes are divided too, but hold a frame; times stay. Raises ValueError for links of
+        Queues and buffers of TCP that are given in bytes are divided too; times stay. Raises ValueError for links of
         which ``cannot_shrink`` tells.
         """
         if factor == 1:
             return self
-        if (reason := cannot_shrink(self)) is not None:
+        if (reason := cannot_shrink(self, factor)) is not None:
             raise ValueError(reason)
         return self.model_copy(update=shrunk_keys(self, factor))
 

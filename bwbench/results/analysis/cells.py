@@ -227,6 +227,7 @@ def _row_of(folder: CellFolder) -> Row:
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
     row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}
+    row["shrink"] = shrink_of(cell.config)
     row["replicas_apart"] = replicas_apart(row, cell.replicas_equal)
     row |= vars(arrival_of_cell(folder))
     row["arrived_alone"] = arrived_alone(row)

@@ -18,6 +18,7 @@ _DERIVED = ("bandwidth_bps", "rtt_s", "global_batch", "target_metric", "target_v
 _OF_ARRIVAL = ("arrival_kind", "first_crossing_s", "first_crossing_samples")
 _OF_ITS_TIME = (  # how far to trust it
     "slowest_step_s", "own_step_s", "host_bound", "timing_runs", "between_share", "arrived_alone",
+    "shrink",
 )  # fmt: skip
 _OF_ENVIRONMENT = ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")
 _OF_A_STEP = ("step", "samples", "clock_s", "duration_s", "loss", "lr", "payload_bytes")

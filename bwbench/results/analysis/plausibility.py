@@ -16,7 +16,7 @@ from bwbench.base.step_time import SteadyStepTime, recorded_step_times
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary, Wire
-from bwbench.results.analysis.cells import cell_row, dilation_of, setting_of
+from bwbench.results.analysis.cells import cell_row, dilation_of, setting_of, shrink_of
 from bwbench.results.analysis.replicas_apart import PROMISE
 from bwbench.results.analysis.targets import meets_all, targets_of
 from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise
@@ -209,7 +209,7 @@ def _of_the_link(status: Status, cell: CellFolder) -> Iterator[str]:
         clock_s, payload = getattr(status, seconds), getattr(status, sent)
         if capacity_bps is None or clock_s is None or not payload:
             continue
-        least_s = 8 * payload / capacity_bps
+        least_s = 8 * payload * shrink_of(cell.cell.config) / capacity_bps
         if least_s > FASTER_THAN_LINK * clock_s:
             yield f"{seconds} is {clock_s:.6g}, its link takes {least_s:.4g} s for {sent}, {payload}"
 

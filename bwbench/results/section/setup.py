@@ -10,7 +10,16 @@ from bwbench.base.units import DURATION
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.caveats import composed_errors, machines_of
-from bwbench.results.analysis.cells import DONE, dilation_of, is_composed, is_reference, setting_of, state_of, value_at
+from bwbench.results.analysis.cells import (
+    DONE,
+    dilation_of,
+    is_composed,
+    is_reference,
+    setting_of,
+    shrink_of,
+    state_of,
+    value_at,
+)
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures.captions import target_words
 from bwbench.results.section.content import Block, Paragraph, column_title
@@ -83,6 +92,12 @@ def _clock(folders: Sequence[CellFolder]) -> Iterable[Phrase]:
         stated = joined([(Number("dilation", f"{factor:g}"),) for factor in dilations], " or ")
         number = phrase(Number("dilated cells", str(sum(factor != 1.0 for factor in several))), " cells")
         yield phrase("Time was emulated in ", number, ": a second of training took ", stated, " of the machine.")
+    shrinks = [shrink_of(folder.cell.config) for folder in folders if not is_reference(folder.cell)]
+    if factors := sorted({factor for factor in shrinks if factor != 1.0}):
+        stated = joined([(Number("shrink", f"{factor:g}"),) for factor in factors], " or ")
+        number = phrase(Number("shrunk cells", str(sum(factor != 1.0 for factor in shrinks))), " cells")
+        text = phrase("Parameters and rates were divided by ", stated, " in ", number)
+        yield phrase(text, ": times are those of the whole, bytes are what was sent of the shrunk model.")
 
 
 def _composed(folders: Sequence[CellFolder]) -> Iterable[Phrase]:

@@ -61,7 +61,7 @@ def describe_here(marker: str, token: str, cells: Sequence[JsonObject]) -> Machi
 
     Args:
         marker: absolute path of a file in the results folder that holds ``token``.
-        cells: contents of cell.json, one for every set of files (data, plugins, traces) that cells need.
+        cells: contents of cell.json, one for every set of files (data, plugins, traces, shapes) that cells need.
     """
     try:
         shared = Path(marker).read_text(encoding="utf-8") == token
@@ -73,6 +73,7 @@ def describe_here(marker: str, token: str, cells: Sequence[JsonObject]) -> Machi
             cell = Cell.from_json(content, _plugins_of(content))
             freeze_link(cell.config.link, Path("/"))
             freeze_compute(cell.config.compute, Path("/"))
+            _ = cell.config.shapes  # of which a file may be missing here
             unfit = cell.config.dataset.source.build(DATASETS).unfit(data_folder())
             problems += [] if unfit is None else [str(unfit)]
         except (BwbenchError, OSError) as error:
@@ -88,7 +89,8 @@ def representatives(cells: Iterable[Cell]) -> list[JsonObject]:
         traces = (config.link.trace, *(override.trace for override in config.link.overrides.values()))
         link = config.link.model_dump_json() if any(trace is not None for trace in traces) else ""
         played = tuple(one for one in config.compute.declared if isinstance(one, StepTimeTrace))
-        found.setdefault((config.dataset.source.name, config.plugins, link, played), cell)
+        model = config.model if config.learns_nothing else None
+        found.setdefault((config.dataset.source.name, config.plugins, link, played, str(model)), cell)
     return [cell.to_json() for cell in found.values()]
 
 

@@ -13,6 +13,7 @@ from torch import nn
 from bwbench.base import registry
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import CellConfig
+from bwbench.experiment.config.real_size import steps_idly
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context
 from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES
 from bwbench.methods.algorithms.buckets import ParameterBuffers, trainable
@@ -148,7 +149,8 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
             pace(link, flows=0)
     optimizer = schedule.build_for(model)
-    if shapes is not None and (algorithm.mean_of == "gradients" or not algorithm.sends):
+    idle = shapes is not None and steps_idly(algorithm)
+    if idle:
         optimizer = IdleOptimizer(model.parameters())
     method = algorithm.attach(
         Context(
@@ -165,7 +167,7 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
             declared_backward_s=shapes.backward_s if shapes is not None else None,
         )
     )
-    if schedule.options.flat:
+    if schedule.options.flat and not idle:
         flatten(optimizer, trainable(model))
     return Trial(
         config=config,

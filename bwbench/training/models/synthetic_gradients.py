@@ -13,10 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bwbench.base.model_shapes import Shape
+from bwbench.base.model_shapes import Shape, pattern_shape
 from bwbench.methods.deferred import torch
 
-TILE_ELEMENTS = 2**20  # of a pattern: larger tensors repeat it row by row, which adds no rank and costs no memory
 COMPONENTS = 32  # of the power law that are made one by one; what is left of its energy is white
 _SEED = 7_368_787  # the same patterns on all ranks and for all seeds
 
@@ -39,14 +38,14 @@ class SyntheticGradients:
         self._rows = [(shape[0], math.prod(shape[1:])) if shape else (1, 1) for shape in shapes]
         self._patterns: dict[tuple[int, int], torch.Tensor] = {}
         for rows, cols in self._rows:
-            key = _pattern_shape(rows, cols)
+            key = pattern_shape((rows, cols))
             if key not in self._patterns:
                 self._patterns[key] = pattern(*key, decay, tail).mul_(rms)
 
     def write(self, index: int, step: int, rank: int, out: torch.Tensor) -> None:
         """Put the gradient of parameter number ``index`` in a step of a rank into an fp32 vector of its length."""
         rows, cols = self._rows[index]
-        source = self._patterns[_pattern_shape(rows, cols)]
+        source = self._patterns[pattern_shape((rows, cols))]
         period = len(source)
         shift = (31 * index + 7 * step + 101 * rank) % period
         matrix = out.view(rows, cols)
@@ -54,10 +53,6 @@ class SyntheticGradients:
             first = max(0, begin)
             last = min(rows, begin + period)
             matrix[first:last].copy_(source[first - begin : last - begin])
-
-
-def _pattern_shape(rows: int, cols: int) -> tuple[int, int]:
-    return (min(rows, max(1, TILE_ELEMENTS // cols)), cols)
 
 
 def pattern(rows: int, cols: int, decay: float, tail: float) -> torch.Tensor:

@@ -127,12 +127,23 @@ def test_software_on_less_takes_as_many_times_as_long_and_no_clock_is_put_back(
     emulated_time.dilate(factor, work)
     emulated_time.forget_computed()
     began_s = emulated_time.monotonic()
-    machine.compute(2.0)
+    with emulated_time.work_on_vectors():
+        machine.compute(2.0)
     machine.libraries_compute(1.0)
     machine.sleep(1.0)
     emulated_time.catch_up(of_libraries=True)
     assert machine.now_s == pytest.approx(100.0 + 1.0 + 1.0 + 2.0 * factor * work)
     assert emulated_time.monotonic() - began_s == pytest.approx(2.0 * work + 2.0 / factor)
+
+
+def test_what_a_message_costs_by_itself_is_not_taken_back_where_no_clock_is_put_back(machine: Machine) -> None:
+    emulated_time.dilate(0.25, 16.0)
+    emulated_time.forget_computed()
+    began_s = emulated_time.monotonic()
+    machine.compute(2.0)
+    emulated_time.catch_up(of_libraries=True)
+    assert machine.now_s == 102.0
+    assert emulated_time.monotonic() - began_s == pytest.approx(8.0)
 
 
 def test_what_libraries_compute_is_caught_up_with_once_and_only_where_it_is_asked(machine: Machine) -> None:

@@ -20,6 +20,8 @@ from bwbench.records import CellFolder, read_json, read_record, write_json_atomi
 from bwbench.records.checksums import checksums, with_checksums
 from bwbench.records.own_and_published import taken
 from bwbench.records.schema import Status
+from bwbench.results.analysis.cells import cell_row
+from bwbench.results.analysis.plausibility import capacity_of
 from bwbench.results.analysis.trial import summarise
 from bwbench.results.verify import verify as verified
 
@@ -94,6 +96,18 @@ def test_what_cannot_be_is_found(results: Path, fields: dict[str, object], words
         for cell in [path for path in (results / "study").iterdir() if path.is_dir()]:
             shutil.rmtree(cell)
     assert any(words in finding for finding in findings(results)), findings(results)
+
+
+def test_the_payload_of_a_shrunk_cell_crosses_its_share_of_the_link(tmp_path: Path) -> None:
+    for shrink, told in ((1.0, False), (4.0, True)):
+        results = tmp_path / f"shrink{shrink:g}"
+        (cell,) = write_study(results, Study(arms=("ring",), repeats=1, extra={"shrink": shrink}))
+        capacity_bps = capacity_of(CellFolder(cell).cell.config)
+        clock_s = read_json(cell / "status.json")["training_clock_s"]
+        assert capacity_bps is not None
+        edit(cell / "status.json", payload_bytes=round(0.9 * capacity_bps * clock_s / 8))
+        assert any("its link takes" in finding for finding in findings(results)) == told
+        assert cell_row(CellFolder(cell))["shrink"] == shrink
 
 
 def test_less_on_the_wire_than_payload_is_right_where_ranks_share_a_host(results: Path) -> None:

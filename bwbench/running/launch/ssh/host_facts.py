@@ -42,7 +42,7 @@ class PreflightFacts(Record):
         addresses: IPv4, by interface.
         ssh_address, ssh_port: that this connection came in at; empty and None where it is none of ssh.
         port: that is free.
-        missing_data: what data sets of the cells lack there, in words.
+        missing_data: what data sets of the cells lack there, and files of models' shapes, in words.
     """
 
     environment: Environment
@@ -61,7 +61,7 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
     """What there is to say of this machine.
 
     Args:
-        cells: cell.json of one cell for each data set that will be needed.
+        cells: cell.json of one cell for each data set, and each model of shapes, that will be needed.
     """
     STATE.mkdir(parents=True, exist_ok=True, mode=0o700)
     with socket.socket() as probe:
@@ -71,7 +71,9 @@ def host_facts(cells: Sequence[JsonObject]) -> PreflightFacts:
     for content in cells:
         try:
             plugins = [str(plugin) for plugin in plugins_named(content)]  # of the plan, whose controller asks
-            lacking = Cell.from_json(content, plugins).config.dataset.source.build(DATASETS).unfit(data_folder())
+            config = Cell.from_json(content, plugins).config
+            _ = config.shapes  # of which a file may be missing here
+            lacking = config.dataset.source.build(DATASETS).unfit(data_folder())
         except ConfigError as error:
             lacking = error
         missing += [] if lacking is None else [str(lacking)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from bwbench.experiment.config.hosts import Host
 from bwbench.experiment.plan.cell import Cell
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment
-from bwbench.records.schema import Environment
+from bwbench.records.schema import Environment, JsonObject
 from bwbench.running.launch.ssh.connection import HostError, ask, command_line, connected, run_to_its_end
 from bwbench.running.launch.ssh.host_facts import PreflightFacts
 from bwbench.running.launch.ssh.host_shaping import SHAPER, ShapingRequest, host_link
@@ -97,12 +97,22 @@ async def examine(connections: Mapping[Host, Any], hosts: Sequence[Host], cells:
         cells: that will run.
     """
     own = capture_environment()
-    by_data = {cell.config.dataset.source.name: cell.to_json() for cell in cells}
-    reports = await asyncio.gather(*(_examine(connections[host], host, own, list(by_data.values())) for host in hosts))
+    asked = representatives(cells)
+    reports = await asyncio.gather(*(_examine(connections[host], host, own, asked) for host in hosts))
     first = reports[0]
     if first.problems or len(hosts) == 1:
         return list(reports)
     return await _with_shaping(connections, await _with_reach(connections, list(reports)), cells)
+
+
+def representatives(cells: Iterable[Cell]) -> list[JsonObject]:
+    """cell.json of one cell for each data set, and for each model of shapes, whose file a host may lack."""
+    found: dict[tuple[str, str], JsonObject] = {}
+    for cell in cells:
+        config = cell.config
+        model = str(config.model) if config.learns_nothing else ""
+        found[config.dataset.source.name, model] = cell.to_json()
+    return list(found.values())
 
 
 async def _examine(connection: Any, host: Host, own: Environment, cells: Sequence[Any]) -> HostReport:

@@ -63,6 +63,15 @@ def test_steps_are_samples_for_any_model(tmp_path: Path) -> None:
     assert "real.yaml:7: limit.steps and limit.samples both say when training ends; keep one" in said
 
 
+def test_what_follows_from_the_length_of_training_follows_from_steps_alike(tmp_path: Path) -> None:
+    plain = EXPERIMENT.replace("{shapes: resnet50}", "mlp") + "weight_average: tail\n"
+    plain += "optimizer: {sgd: {lr: 0.1, decay: cosine}}\n"
+    steps, samples = config_of(tmp_path, plain), config_of(tmp_path, plain.replace("steps: 40", "samples: 1280"))
+    assert steps == samples and identity(steps) == identity(samples)
+    both = (steps.optimizer.to_json()["decay_over"], steps.weight_average.to_json()["over"])
+    assert both == ("1280 samples", "1280 samples")
+
+
 REFUSED = [
     ("target: {accuracy: 0.9}\n", 9, "learns nothing, so that no accuracy is ever reached"),
     ("targets: [{accuracy: 0.8}, {accuracy: 0.9}]\n", 9, "learns nothing, so that no accuracy is ever reached"),
@@ -81,6 +90,32 @@ REFUSED = [
 def test_what_makes_no_sense_is_refused_at_its_line(line: str, number: int, said: str, tmp_path: Path) -> None:
     found = refusal_of(tmp_path, EXPERIMENT + line)
     assert f"real.yaml:{number}: " in found and said in found
+
+
+def test_an_optimizer_that_has_nothing_to_do_is_refused_for_a_node_alone_too(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("algorithm: ring", "algorithm: single") + "optimizer: adam\n"
+    assert "real.yaml:9: model 'shapes' learns nothing, and no optimizer has anything" in refusal_of(tmp_path, text)
+
+
+def test_muon_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    for algorithm, said in (
+        ("local-sgd", "write 'optimizer: sgd' or 'adamw'"),
+        ("muloco", "with 'diloco' in place of"),
+    ):
+        text = EXPERIMENT.replace("algorithm: ring", f"algorithm: {algorithm}") + "optimizer: muon\n"
+        found = refusal_of(tmp_path, text)
+        assert "real.yaml:9: model 'shapes' learns nothing, and a step of muon takes as long" in found and said in found
+
+
+def test_options_of_an_optimizer_without_effect_are_said(tmp_path: Path) -> None:
+    momentum = "optimizer: {sgd: {momentum: 0.9}}\n"
+    path = tmp_path / "real.yaml"
+    said = "'optimizer' has no effect: a model of shapes learns nothing"
+    for algorithm, is_said in (("ring", True), ("single", True), ("local-sgd", False)):
+        path.write_text(EXPERIMENT.replace("algorithm: ring", f"algorithm: {algorithm}") + momentum)
+        assert any(text.startswith(said) for text in load_experiment(path).warnings) == is_said
+    path.write_text(EXPERIMENT + "optimizer: sgd\n")
+    assert not load_experiment(path).warnings
 
 
 def test_other_nonsense_is_refused_at_its_line(tmp_path: Path) -> None:
@@ -104,6 +139,13 @@ def test_other_nonsense_is_refused_at_its_line(tmp_path: Path) -> None:
         ("medium: shared", "on a shared air"),
         ("queue: fq_codel", "goes by packets, of which there are fewer then"),
         ("cross_traffic: video", "cross traffic would stay what it is"),
+        ("loss: 0.001", "where frames are lost at random"),
+        ("overrides: {1: {loss: 0.001}}", "where frames are lost at random"),
+        ("handover: {loss: 0.5}", "where frames are lost at random"),
+        ("jitter: 1 ms, jitter_kind: independent", "delays that are drawn for each frame"),
+        ("queue: 10 packets", "the link and its queue would hold 5.0 frames at a time, and TCP needs 16"),
+        ("overrides: {2: {queue: 20 kB}}", "node 2 and its queue would hold 6.6 frames at a time"),
+        ("tcp: {send_buffer: 40 kB}", "tcp.send_buffer would hold 13.2 frames, and TCP needs 16"),
     ):
         found = refusal_of(tmp_path, EXPERIMENT.replace("latency: 1 ms", key) + "shrink: 2\n")
         assert "real.yaml:9: shrink: 2 divides the link's rates, and" in found and text in found
@@ -133,10 +175,10 @@ def test_more_memory_than_there_is_is_refused_with_what_fits(tmp_path: Path) -> 
     text = text.replace("algorithm: ring", "algorithm: decentralized")
     found = refusal_of(tmp_path, text)
     assert "real.yaml:2: nodes: 16 nodes of bert-large with decentralized need" in found
-    assert "this machine has 21.6 GB" in found and "shrink: 8 ('auto' finds it)" in found
-    assert "the shapes of resnet50" in found and "2 nodes" in found or "3 nodes" in found
+    assert "this machine has 21.6 GB" in found and "shrink: 4 ('auto' finds it)" in found
+    assert "the shapes of resnet50" in found and "; 4 nodes;" in found
     config = config_of(tmp_path, text + "shrink: auto\n")
-    assert config.shrink == 8.0
+    assert config.shrink == 4.0
     assert memory_need(config, _shapes(config)).total_bytes <= 0.9 * 24 * GB
 
 
@@ -167,6 +209,26 @@ def test_a_shrunk_link_has_the_share_of_the_rate_and_the_same_times(tmp_path: Pa
     assert config.link.bandwidth_bps == 1e9 and config.link_as_made.bandwidth_bps == 2.5e8
     assert config.link_as_made.latency_s == config.link.latency_s
     assert identity(config) != identity(config_of(tmp_path, EXPERIMENT))
+
+
+def test_what_limits_tcp_is_divided(tmp_path: Path) -> None:
+    link = "{bandwidth: 1 Gbit/s, latency: 1 ms, queue: 200 packets, tcp: {receive_buffer: 1 MB, rto_max: 1 s}}"
+    config = config_of(tmp_path, EXPERIMENT.replace("{bandwidth: 1 Gbit/s, latency: 1 ms}", link) + "shrink: 4\n")
+    made = config.link_as_made
+    assert made.tcp.receive_buffer_bytes == 250e3 and made.tcp.send_buffer_bytes is None and made.tcp.rto_max_s == 1.0
+    assert made.base.queue_packets == 50
+
+
+def test_a_line_between_sites_that_would_hold_a_few_frames_is_refused(tmp_path: Path) -> None:
+    link = "{bandwidth: 1 Gbit/s, sites: {a: {bandwidth: 80 Mbit/s}, b: {bandwidth: 80 Mbit/s, queue: 50 kB}}}"
+    found = refusal_of(tmp_path, EXPERIMENT.replace("{bandwidth: 1 Gbit/s, latency: 1 ms}", link) + "shrink: 4\n")
+    assert "real.yaml:9: shrink: 4 divides the link's rates, and the way from a to b and its queue" in found
+    assert "would hold 8.3 frames at a time, and TCP needs 16; shrink it less" in found
+
+
+def test_a_link_that_cannot_be_shrunk_is_refused_whatever_dilation_is_asked(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("latency: 1 ms", "latency: 1 ms, loss: 0.01") + "shrink: 4\ndilation: auto\n"
+    assert "real.yaml:9: shrink: 4 divides the link's rates, and where frames are lost" in refusal_of(tmp_path, text)
 
 
 def test_between_sites_every_line_is_shrunk(tmp_path: Path) -> None:
@@ -202,6 +264,35 @@ def test_shapes_of_ones_own_are_known_by_what_the_file_says(tmp_path: Path) -> N
     assert "real.yaml:4: " in found and "is no list of a model's shapes" in found
     with pytest.raises(ConfigError, match="there are no shapes of"):
         _ = config.shapes
+
+
+def test_a_model_that_learns_may_have_an_option_that_names_a_file(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("not a list of shapes")
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    text = EXPERIMENT.replace("{shapes: resnet50}", "{mine: {of: words.txt}}") + "plugins: [mine.py]\n"
+    assert config_of(tmp_path, text).model.to_json()["of"] == "words.txt"
+
+
+PLUGIN = """\
+from bwbench.base.component import ComponentConfig
+from bwbench.base.registry import MODELS
+from bwbench.training.models.model import AbstractModel
+
+
+class MineConfig(ComponentConfig):
+    of: str = ""
+
+
+class Mine(AbstractModel):
+    Config = MineConfig
+    name = "mine"
+
+    def _build(self, spec):
+        raise NotImplementedError
+
+
+MODELS.register("mine", Mine, "a model")
+"""
 
 
 def _shapes(config: CellConfig) -> ModelShapes:

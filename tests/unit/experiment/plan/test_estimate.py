@@ -19,8 +19,10 @@ from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
 from bwbench.experiment.plan.estimate import estimate, num_evaluations, num_tests
 from bwbench.experiment.plan.sending import Sending, sending_of, traffic_of
+from bwbench.methods.phases import PLAIN_BACKWARDS, WARM_UP_STEPS
 from bwbench.methods.traffic import Peers, Traffic, transfer_time_s, waiting_time_s, wire_bytes
 from bwbench.network.link import UNSHAPED, Link
+from bwbench.training.loop import step
 
 SHAPES = ((200, 500), (500,), (250, 100), (100,))  # less than one bucket of torch's
 S = 4 * sum(map(math.prod, SHAPES))  # bytes of the gradient
@@ -127,6 +129,15 @@ def test_who_waits_for_the_slowest_node_and_who_does_not(tmp_path: Path) -> None
     assert step_s(drawn, "algorithm=single") == pytest.approx(0.1)
     for name in (*every, *rounds, *never):  # whoever is slow in every step is waited for in the end
         assert step_s("compute.step_time=100 ms", slow, name) == 0.2
+
+
+def test_backward_passes_of_shapes_sleep_while_warming_up_too(tmp_path: Path) -> None:
+    known, none = Description(1, SHAPES, 0.0), Sending(Traffic.none(N))
+    learns = config(tmp_path, "compute.step_time=1 s")
+    shapes = config(tmp_path, "model={shapes: resnet50}", "compute.step_time=1 s")
+    longer = [estimate(one, known, none, num_cores=8).overhead_s for one in (learns, shapes)]
+    assert longer[1] - longer[0] == pytest.approx((WARM_UP_STEPS + PLAIN_BACKWARDS) * 2 / 3)
+    assert step.PLAIN_BACKWARDS == PLAIN_BACKWARDS
 
 
 def test_virtual_nodes_take_turns_on_one_processor_and_start_once(tmp_path: Path) -> None:

@@ -172,6 +172,13 @@ def test_slow_motion_is_said(tmp_path: Path) -> None:
     assert "a second of training took 8 of the machine" in slow
 
 
+def test_what_was_shrunk_is_said(tmp_path: Path) -> None:
+    said = "were divided by"
+    assert said not in _section(_study(tmp_path / "whole", arms=("ddp", "ring-fp16"), repeats=2))
+    shrunk = _section(_study(tmp_path / "shrunk", arms=("ddp", "ring-fp16"), repeats=2, extra={"shrink": 4.0}))
+    assert "Parameters and rates were divided by 4 in" in shrunk and " cells: times are those of the whole" in shrunk
+
+
 def test_virtual_nodes_are_a_threat(tmp_path: Path) -> None:
     root = _study(tmp_path, arms=("ddp", "ring-fp16"), repeats=2, environment={"virtual": True})
     assert "their times say nothing" in _section(root)

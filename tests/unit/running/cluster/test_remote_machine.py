@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from bwbench.base.errors import CellTakenError, ConfigError, UnfitMachineError
+from bwbench.base.model_shapes import Layer, ModelShapes, to_json
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.records.cell_identity import recorded_identity
 from bwbench.records.schema import Status
@@ -21,8 +23,11 @@ from bwbench.running.cluster import remote_machine as module
 from bwbench.running.cluster.ray_executor import RayExecutor, check_answers, ray_address
 from bwbench.running.cluster.remote_machine import Work, carry_out, describe_here, representatives
 from bwbench.running.executor import Finished, Machine, TakenElsewhere, Unfit
+from bwbench.running.launch.ssh.host_facts import host_facts
+from bwbench.running.launch.ssh.preflight import representatives as on_hosts
+from bwbench.running.sweep import plan_sweep
 from bwbench.running.sweep.scheduler import pack, unpack
-from tests.unit.running.cells import planned_cells
+from tests.unit.running.cells import STUDY, planned_cells
 
 
 def work_for(item: PlannedCell, *, shared: bool, number: int = 1) -> Work:
@@ -148,6 +153,23 @@ def test_a_machine_says_whether_it_sees_the_results(tmp_path: Path) -> None:
     assert seen["shared"] and seen["problem"] is None and seen["host"]
     assert not describe_here(str(tmp_path / "marker"), "another", cells)["shared"]
     assert not describe_here(str(tmp_path / "nowhere"), "token", cells)["shared"]
+
+
+def test_a_machine_says_which_shapes_it_lacks(tmp_path: Path) -> None:
+    study = STUDY.replace("model: logistic\ndataset: digits", "model: {shapes: mine.json}\ncompute: {step_time: 9 ms}")
+    study = study.replace("optimizer: {sgd: {lr: 0.05}}", "matrix: {model.of: [mine.json, other.json, vgg16]}")
+    for name in ("mine", "other"):
+        model = ModelShapes(name, (Layer("fc", ((8, 8),), 1.0),))
+        (tmp_path / f"{name}.json").write_text(json.dumps(to_json(model)))
+    (tmp_path / "study.yaml").write_text(study)
+    planned = [item.cell for item in plan_sweep([tmp_path / "study.yaml"], tmp_path / "results").selected]
+    cells = representatives(planned)
+    assert len(cells) == len(on_hosts(planned)) == 3
+    assert describe_here("", "", cells)["problem"] is None and host_facts(on_hosts(planned)).missing_data == ()
+    (tmp_path / "other.json").unlink()
+    (lacking,) = host_facts(on_hosts(planned)).missing_data
+    assert "there are no shapes of" in lacking and "other.json" in lacking
+    assert describe_here("", "", cells)["problem"] == lacking
 
 
 def test_a_machine_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
