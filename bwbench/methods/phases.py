@@ -13,7 +13,7 @@ LEAST_PERIODS = 5  # of every phase in a timing run
 LEAST_STEPS = 16  # of every phase in a timing run: a mean of fewer says little
 TIMED_PERIOD = 8  # a timing run's rounds come at least this often: local steps are alike, few of them say enough
 WARM_UP_STEPS = 2  # off the clock, communication included: torch's DDP rebuilds its buckets after the first
-PLAIN_BACKWARDS = 5  # backward passes without communication that are measured behind them (``training/loop/step.py``)
+PLAIN_BACKWARDS = 5  # without communication, measured while warming up; their median is what overlap is judged by
 UNTIMED_STEPS = 2  # at the begin of a run: caches are cold, TCP does not know the link yet
 
 

@@ -106,7 +106,7 @@ def _layouts(config: CellConfig, shapes: Sequence[Shape]) -> Iterator[list[tuple
     """The shapes of what is sent together, by bucket; several where the size is chosen later."""
     algorithm = config.algorithm.build(ALGORITHMS)
     if isinstance(algorithm, AbstractPeriodic):
-        yield [tuple(algorithm.message_shapes(bucket)) for bucket in algorithm.layout(shapes).buckets]
+        yield [tuple(algorithm.message_shapes(bucket)) for bucket in algorithm.layout(shapes, config.shrink).buckets]
         return
     asked = getattr(config.algorithm.options, "bucket_bytes", None)
     if COLLECTIVES.load(config.collective.name).wraps_model and nest(config.compression).linear:

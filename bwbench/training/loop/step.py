@@ -13,6 +13,7 @@ from bwbench.base import emulated_time
 from bwbench.experiment.config.step_trace import Asked
 from bwbench.methods.algorithms import ExchangeReport
 from bwbench.methods.devices import HOST, Device, device_of
+from bwbench.methods.phases import PLAIN_BACKWARDS
 from bwbench.records.schema import LedgerParts
 from bwbench.training.loop.clock import TrainingClock
 from bwbench.training.loop.control import Stop
@@ -20,7 +21,6 @@ from bwbench.training.loop.evaluation import training_loss
 from bwbench.training.loop.feed import AnyFeed
 from bwbench.training.loop.trial_parts import Trial
 
-PLAIN_BACKWARDS = 5  # measured without communication while warming up; their median is what overlap is judged by
 REMEMBERED_STEPS = 21  # enough for a steady median, few enough to follow a machine that slows down
 PARTS = tuple(LedgerParts.model_fields)
 

@@ -22,7 +22,6 @@ from bwbench.experiment.plan.sending import Sending, sending_of, traffic_of
 from bwbench.methods.phases import PLAIN_BACKWARDS, WARM_UP_STEPS
 from bwbench.methods.traffic import Peers, Traffic, transfer_time_s, waiting_time_s, wire_bytes
 from bwbench.network.link import UNSHAPED, Link
-from bwbench.training.loop import step
 
 SHAPES = ((200, 500), (500,), (250, 100), (100,))  # less than one bucket of torch's
 S = 4 * sum(map(math.prod, SHAPES))  # bytes of the gradient
@@ -137,7 +136,6 @@ def test_backward_passes_of_shapes_sleep_while_warming_up_too(tmp_path: Path) ->
     shapes = config(tmp_path, "model={shapes: resnet50}", "compute.step_time=1 s")
     longer = [estimate(one, known, none, num_cores=8).overhead_s for one in (learns, shapes)]
     assert longer[1] - longer[0] == pytest.approx((WARM_UP_STEPS + PLAIN_BACKWARDS) * 2 / 3)
-    assert step.PLAIN_BACKWARDS == PLAIN_BACKWARDS
 
 
 def test_virtual_nodes_take_turns_on_one_processor_and_start_once(tmp_path: Path) -> None:
