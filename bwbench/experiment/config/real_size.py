@@ -24,7 +24,7 @@ from bwbench.base.registry import ALGORITHMS, COLLECTIVES, OPTIMIZERS
 from bwbench.base.units import MEMORY
 from bwbench.experiment.config.cell_config import PARTITION_LEFT_OUT, CellConfig, parse_dataset
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, assign
-from bwbench.methods.algorithms.communicator import NUM_THREADS
+from bwbench.methods.algorithms.communicator import NUM_THREADS, threads_for
 from bwbench.methods.algorithms.every_step import CANDIDATES_BYTES
 from bwbench.methods.algorithms.periodic import AbstractPeriodic
 from bwbench.methods.buffers import LARGEST_KEPT_BYTES, size_of_memory
@@ -140,10 +140,14 @@ def _exchange_memory(
         dense, hubs = ELEMENT_BYTES * elements, found.hubs
         rooms.append((dense, found.kept))
         hub_rooms.append((dense, found.hub_kept))
-        passing.append(round(found.passing) + (size_of_memory(dense) if as_sent else 0))
+        passing.append(round(found.passing))
         remembered += found.remembered + codec.kept_copies * dense
         hub_remembered += found.hub_remembered
-    return _Exchanges(_rooms(rooms) + _pooled(passing) + remembered, hubs, _rooms(hub_rooms) + hub_remembered)
+    # Each thread that sends has room for the largest bucket, into which it writes those that have no memory.
+    largest = size_of_memory(max(dense for dense, _ in rooms))
+    written = max(1, threads_for(collective, len(rooms))) * largest if as_sent else 0
+    kept = _rooms(rooms) + _pooled(passing) + remembered + written
+    return _Exchanges(kept, hubs, _rooms(hub_rooms) + hub_remembered)
 
 
 def _rooms(sizes: Iterable[tuple[int, float]]) -> float:
