@@ -16,6 +16,7 @@ from bwbench.base.explain import Location, explain, nearest
 from bwbench.base.plain_data import Json, JsonObject, whole_floats_as_int
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.base.step_time import DeclaredStepTime
+from bwbench.experiment.config.auto_collective import auto_collective
 from bwbench.experiment.config.cell_config import (
     LEFT_OUT,
     METHOD_KEYS,
@@ -25,14 +26,7 @@ from bwbench.experiment.config.cell_config import (
     hardest,
 )
 from bwbench.experiment.config.cell_dilation import AUTO, auto_dilation
-from bwbench.experiment.config.combinations import (
-    Finding,
-    MethodConfig,
-    auto_collective,
-    momentum_doubt,
-    refusals,
-    remarks,
-)
+from bwbench.experiment.config.combinations import Finding, MethodConfig, momentum_doubt, refusals, remarks
 from bwbench.experiment.config.component_parsing import elsewhere, parse_chain, parse_component
 from bwbench.experiment.config.method_names import PRESETS, Expanded, expand_preset
 from bwbench.experiment.config.real_size import auto_shrink, steps_idly, with_shapes

@@ -7,7 +7,7 @@ import pytest
 from bwbench.base.errors import ConfigError
 from bwbench.base.registry import ALGORITHMS, COMPRESSIONS
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.config.combinations import auto_collective
+from bwbench.experiment.config.auto_collective import auto_collective
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.methods.algorithms.every_step import EveryStep
 from bwbench.methods.compression.codec import AbstractCodec
