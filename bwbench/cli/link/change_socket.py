@@ -24,6 +24,7 @@ from bwbench.network.network import Network
 _NAME = "bwbench-link-{pid}"
 _LISTED = re.compile(r"@bwbench-link-(\d+)$", re.MULTILINE)
 _LIMIT_S = 20.0
+_LAST_ANSWER_S = 1.0  # an end waits no longer for one who has connected and asks nothing
 _MOST_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("=3i")  # struct ucred: process, user, group
 
@@ -40,6 +41,7 @@ class ChangeSocket:
         self._network = network
         self._begun_s = time.monotonic()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> ChangeSocket:
         try:
@@ -47,12 +49,15 @@ class ChangeSocket:
         except OSError:  # a second network of this process: the first one is who listens
             return self
         self._listener.listen()
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        if self._thread is not None:
+            self._thread.join(_LAST_ANSWER_S)  # while it waits in accept, the name stays taken
         self._listener.close()
 
     def _serve(self) -> None:

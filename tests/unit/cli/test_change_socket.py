@@ -45,3 +45,9 @@ def test_what_is_no_json_gets_no_answer_and_the_next_one_does(text: bytes) -> No
         assert sent(text) == b""
         assert "'self'" in json.loads(sent(b'{"self": 1}'))["error"]
         assert "loss" in ask(os.getpid(), {"loss": "0.1"})
+
+
+def test_the_name_is_free_as_soon_as_the_block_ends() -> None:
+    for bandwidth in map(str, range(200)):
+        with ChangeSocket(_Network()):  # type: ignore[arg-type]
+            assert bandwidth in ask(os.getpid(), {"bandwidth": bandwidth})
