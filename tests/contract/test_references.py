@@ -16,10 +16,11 @@ from tests.references.cases_in_part import FEEDBACK, IN_PART
 from tests.references.cases_of_decoupled import DECOUPLED
 from tests.references.cases_of_gradients import GRADIENTS, ROUNDED
 from tests.references.cases_of_momenta import MOMENTA
+from tests.references.cases_of_replicas_apart import APART
 from tests.references.cases_of_weights import GOSSIP, ROUNDS
 from tests.references.side_by_side import STEPS, bits_equal, differences, train
 
-CASES = [*GRADIENTS, *ROUNDED, *MOMENTA, *GOSSIP, *FEEDBACK, *IN_PART, *DECOUPLED, *ROUNDS]
+CASES = [*GRADIENTS, *ROUNDED, *MOMENTA, *GOSSIP, *FEEDBACK, *IN_PART, *DECOUPLED, *ROUNDS, *APART]
 
 
 @pytest.fixture(scope="module")

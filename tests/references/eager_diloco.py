@@ -10,7 +10,7 @@ from tests.references.rules import Tensors
 
 
 class EagerDiLoCo(Replicas):
-    """Eager updates (Kale 2025, arXiv 2502.12996, the section on eager updates), of all parameters together.
+    """Eager updates (Kale 2025, arXiv 2502.12996, algorithm 3), of all parameters together.
 
     After H inner steps, the t-th time, replica m has D_m(t) = ref_m - x_m, and its outer optimizer is given
 
@@ -20,8 +20,8 @@ class EagerDiLoCo(Replicas):
     momentum: b_m <- mu b_m + d, ref_m <- ref_m - eta (d + mu b_m), x_m <- ref_m. Every replica has a ref and a b of its
     own. Inner optimizer states stay local and go on.
 
-    The roundtrip takes the flat vector. The paper's codec is exact in its formula. Here (docs/algorithms) a replica
-    uses its own fresh D as it is, others what was decoded; and once the sum is there, what was decoded stands for the
+    The roundtrip takes the flat vector. The formula says nothing of codecs. Here (docs/algorithms) a replica uses its
+    own fresh D as it is, others what was decoded; and once the sum is there, what was decoded stands for the
     own share of the last round, too: d grows by 1/N (roundtrip(D_m(t - 1)) - D_m(t - 1)).
     """
 

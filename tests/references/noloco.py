@@ -71,9 +71,7 @@ class NoLoCo(Replicas):
         for rank, group in enumerate(self.groups(number)):
             change: Tensor = mean([changes[member] for member in group])
             middle: Tensor = mean([slow[member] for member in group])
-            self.deltas[rank] = (
-                self.alpha * self.deltas[rank] - self.beta * change - self.gamma * (slow[rank] - middle)
-            )
+            self.deltas[rank] = self.alpha * self.deltas[rank] - self.beta * change - self.gamma * (slow[rank] - middle)
             self.slow[rank] = slow[rank] + self.deltas[rank]
             self.parameters[rank] = self.unflat(self.slow[rank] + (weights[rank] - taken[rank]))
 

@@ -1,4 +1,4 @@
-"""DES-LOC beside its formula: parameters and both moments of Adam, each averaged at a period of its own."""
+"""DES-LOC: both moments of Adam, each averaged at a period of its own, and which optimizers have them."""
 
 from __future__ import annotations
 
@@ -14,47 +14,6 @@ from bwbench.methods.collectives.rank_threads import run_ranks
 from bwbench.methods.collectives.ring import Ring
 from bwbench.methods.compression.codec import NoCompression
 from bwbench.methods.compression.fp16 import Fp16
-from tests.references.replicas import Replicas, mean
-from tests.references.side_by_side import ADAM, ADAMW, Method, bits_equal, differences, train
-
-STEPS, RANKS = 20, 4
-LONG = [(2, 3, 6), (4, 2, 3), (1, 1, 1), (5, 1, 4)]  # period, first and second moment
-
-
-class Formula(Replicas):
-    """After every K-th step x <- mean x, after every aK-th m <- mean m, after every bK-th v <- mean v."""
-
-    def __init__(self, parameters, lr, *, period, first, second, **options):
-        super().__init__(parameters, lr, **options)
-        self.periods = {"m": first * period, "v": second * period}
-        self.period = period
-
-    def step(self, gradients):
-        for rank, tensors in enumerate(gradients):
-            self.use(rank, tensors)
-        self.steps_done += 1
-        tensors = range(len(self.parameters[0]))
-        if self.steps_done % self.period == 0:
-            means = [mean([self.parameters[rank][index] for rank in range(self.ranks)]) for index in tensors]
-            self.parameters = [[tensor.clone() for tensor in means] for _ in range(self.ranks)]
-        for key, period in self.periods.items():
-            for index in tensors if self.steps_done % period == 0 else ():
-                average = mean([self.states[rank][index][key] for rank in range(self.ranks)])
-                for rank in range(self.ranks):
-                    self.states[rank][index][key] = average.clone()
-
-
-@pytest.mark.filterwarnings("ignore:.*beside it replaces:UserWarning")  # the preset of the same name
-@pytest.mark.parametrize("optimizer", [ADAMW, ADAM], ids=["AdamW", "Adam"])
-@pytest.mark.parametrize(("period", "first", "second"), LONG)
-def test_every_step_is_that_of_the_formula(period, first, second, optimizer, record_property):
-    options = {"period": period, "first_moment": first, "second_moment": second}
-    method = Method({"des-loc": options}, "ring", "none", optimizer)
-    trained = train(method, RANKS, STEPS)
-    apart = differences(trained, lambda s: s.ruled(Formula, period=period, first=first, second=second), method.rate)
-    record_property("largest_difference", float(apart.max()))
-    assert apart.max() < 5e-6
-    assert all(bits_equal(trained, step) for step in range(period - 1, STEPS, period))
 
 
 def adam(model):
