@@ -15,15 +15,14 @@ import argparse
 import json
 import os
 import statistics
-import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
+from distribute_parts.ranks_of_script import ask_ranks, run_script, tell
+
 from bwbench.base.units import BANDWIDTH
-from bwbench.network.emulate import emulate
 from bwbench.network.link import Link
 
 HOSTS = 2
@@ -59,16 +58,9 @@ def main() -> None:
     if options.quick:
         options.rounds, options.steps, options.parameters = 1, 2, 0.3
     layers = max(1, round(options.parameters * 1e6 / WIDTH**2))
-    with tempfile.TemporaryDirectory() as folder:
-        asked = {
-            "out": folder,
-            "bandwidth": options.bandwidth,
-            "layers": layers,
-            "rounds": options.rounds,
-            "steps": options.steps,
-        }
-        run(Link(bandwidth=options.bandwidth, latency=options.latency), options.per_host, asked)
-        told = [json.loads(file.read_text()) for file in sorted(Path(folder).glob("rank*.json"))]
+    asked = {"bandwidth": options.bandwidth, "layers": layers, "rounds": options.rounds, "steps": options.steps}
+    link = Link(bandwidth=options.bandwidth, latency=options.latency)
+    told = ask_ranks(__file__, link, HOSTS, asked, LIMIT_S, options.per_host)
     gradient_bytes = 4 * layers * (WIDTH**2 + WIDTH)
     rows = [row_of(name, told, gradient_bytes, BANDWIDTH.parse(options.bandwidth)) for name, _, _ in ARMS]
     print(f"{HOSTS} hosts of {options.per_host} ranks, {options.bandwidth}, {options.latency} one way, ", end="")
@@ -98,31 +90,6 @@ def row_of(name: str, told: list[dict[str, Any]], gradient_bytes: int, rate_bps:
         "of_gradient": most / gradient_bytes,
         "link_ms": 1e3 * 8 * most / rate_bps,
     }
-
-
-def run(link: Link, per_host: int, asked: dict[str, Any]) -> None:
-    """Ranks of all hosts, and wait; SystemExit where one fails or takes too long."""
-    with emulate(link, HOSTS) as nodes:
-        processes = []
-        for rank in range(HOSTS * per_host):
-            node = nodes[rank // per_host]
-            environment = {
-                **os.environ,
-                **node.environment,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(HOSTS * per_host),
-                "LOCAL_WORLD_SIZE": str(per_host),
-                "LOCAL_RANK": str(rank % per_host),
-                "MASTER_ADDR": nodes[0].address,
-                "MASTER_PORT": "29500",
-                "OMP_NUM_THREADS": "1",
-                "INTERFACE": node.interface,
-            }
-            processes.append(node.popen([sys.executable, __file__, "--as-rank", json.dumps(asked)], env=environment))
-        deadline = time.monotonic() + LIMIT_S
-        for process in processes:
-            if process.wait(max(0.0, deadline - time.monotonic())) != 0:
-                raise SystemExit(f"a rank failed, or took longer than {LIMIT_S:.0f} s")
 
 
 def train(asked: dict[str, Any]) -> None:
@@ -157,14 +124,10 @@ def train(asked: dict[str, Any]) -> None:
                 torch.distributed.barrier()
                 sent = counters_of(os.environ["INTERFACE"])[0] - before
                 sent_bytes[name].append(sent / asked["steps"])
-    content = {"step_s": step_s, "sent_bytes": sent_bytes if first else {}}
-    Path(asked["out"], f"rank{rank}.json").write_text(json.dumps(content))
+    tell(asked, {"step_s": step_s, "sent_bytes": sent_bytes if first else {}})
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--as-rank"]:
-        train(json.loads(sys.argv[2]))
-    else:
-        main()
+    run_script(main, train)

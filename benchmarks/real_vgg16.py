@@ -15,18 +15,17 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
+from distribute_parts.ranks_of_script import ask_ranks, run_script, tell
 from real_size import closed_form_s
 
 import bwbench
 from bwbench.experiment.config.cell_config import CellConfig
-from bwbench.network.emulate import emulate
 from bwbench.network.link import Link
 from bwbench.records import iter_cells
 from bwbench.records.schema import Step
@@ -45,22 +44,21 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="hidden layers of 64, not 4096: 15 million parameters")
     options = parser.parse_args()
     hidden = 64 if options.quick else HIDDEN
-    with tempfile.TemporaryDirectory() as folder:
-        asked = {"out": folder, "batch": options.batch, "steps": options.steps, "hidden": hidden}
-        train_everywhere(Link(bandwidth=options.bandwidth, latency=LATENCY), asked)
-        ranks = [json.loads(file.read_text()) for file in sorted(Path(folder).glob("rank*.json"))]
-        alone_s = statistics.median(step for rank in ranks for step in rank["alone_s"])
-        share = statistics.median(step for rank in ranks for step in rank["backward_s"]) / alone_s
-        together = zip(*(rank["together_s"] for rank in ranks), strict=True)
-        together_s = statistics.median(max(steps) for steps in together)
-        print(f"{NODES} nodes, {options.bandwidth}, {ranks[0]['parameters'] / 1e6:.2f} million parameters")
-        print(f"by itself {alone_s:.2f} s a step, {share:.0%} of it backward; together {together_s:.2f} s")
-        content = {"bandwidth": options.bandwidth, "nodes": NODES, "batch": options.batch, "ranks": ranks}
-        content |= {"alone_s": alone_s, "backward": share, "together_s": together_s, "load": os.getloadavg()}
-        if not options.quick:  # the shapes are those of the whole
+    asked = {"batch": options.batch, "steps": options.steps, "hidden": hidden}
+    ranks = ask_ranks(__file__, Link(bandwidth=options.bandwidth, latency=LATENCY), NODES, asked, LIMIT_S)
+    alone_s = statistics.median(step for rank in ranks for step in rank["alone_s"])
+    share = statistics.median(step for rank in ranks for step in rank["backward_s"]) / alone_s
+    together = zip(*(rank["together_s"] for rank in ranks), strict=True)
+    together_s = statistics.median(max(steps) for steps in together)
+    print(f"{NODES} nodes, {options.bandwidth}, {ranks[0]['parameters'] / 1e6:.2f} million parameters")
+    print(f"by itself {alone_s:.2f} s a step, {share:.0%} of it backward; together {together_s:.2f} s")
+    content = {"bandwidth": options.bandwidth, "nodes": NODES, "batch": options.batch, "ranks": ranks}
+    content |= {"alone_s": alone_s, "backward": share, "together_s": together_s, "load": os.getloadavg()}
+    if not options.quick:  # the shapes are those of the whole
+        with tempfile.TemporaryDirectory() as folder:
             content |= of_shapes(options.bandwidth, alone_s, share, options.steps, Path(folder))
-            for name in ("shapes_s", "closed_form_s"):
-                print(f"{name[:-2].replace('_', ' ')} {content[name]:.2f} s: {content[name] / together_s:.3f} of it")
+        for name in ("shapes_s", "closed_form_s"):
+            print(f"{name[:-2].replace('_', ' ')} {content[name]:.2f} s: {content[name] / together_s:.3f} of it")
     if options.json:
         options.json.write_text(json.dumps(content, indent=1) + "\n")
 
@@ -83,27 +81,6 @@ def of_shapes(bandwidth: str, step_s: float, backward: float, steps: int, folder
     config = CellConfig.model_validate(cell.cell.config)
     shapes_s, form_s = statistics.median(steps_s), closed_form_s(config)
     return {"shapes_s": shapes_s, "closed_form_s": form_s, "shapes_steps_s": steps_s}
-
-
-def train_everywhere(link: Link, asked: dict[str, Any]) -> None:
-    """All ranks, and wait; SystemExit where one fails or takes too long."""
-    with emulate(link, NODES) as nodes:
-        processes = []
-        for rank, node in enumerate(nodes):
-            environment = {
-                **os.environ,
-                **node.environment,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(NODES),
-                "MASTER_ADDR": nodes[0].address,
-                "MASTER_PORT": "29500",
-                "OMP_NUM_THREADS": "1",
-            }
-            processes.append(node.popen([sys.executable, __file__, "--as-rank", json.dumps(asked)], env=environment))
-        deadline = time.monotonic() + LIMIT_S
-        for process in processes:
-            if process.wait(max(0.0, deadline - time.monotonic())) != 0:
-                raise SystemExit(f"a rank failed, or took longer than {LIMIT_S:.0f} s")
 
 
 def train(asked: dict[str, Any]) -> None:
@@ -154,13 +131,10 @@ def train(asked: dict[str, Any]) -> None:
         together_s = steps()
     content = {"alone_s": alone_s, "backward_s": backward_alone_s, "together_s": together_s}
     content["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    Path(asked["out"], f"rank{rank}.json").write_text(json.dumps(content))
+    tell(asked, content)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--as-rank"]:
-        train(json.loads(sys.argv[2]))
-    else:
-        main()
+    run_script(main, train)

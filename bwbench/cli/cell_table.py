@@ -18,7 +18,14 @@ from bwbench.records.lock import claim_of
 from bwbench.records.own_and_published import Taken
 from bwbench.records.schema import Evaluation
 from bwbench.results.analysis.arrived_alone import arrived_alone_note
-from bwbench.results.analysis.caveats import composed_error, composed_note, mixed_note, provenance_of, virtual_in_words
+from bwbench.results.analysis.caveats import (
+    Provenance,
+    composed_error,
+    composed_note,
+    mixed_note,
+    provenance_of,
+    virtual_in_words,
+)
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import PLANNED, RUNNING, UNFINISHED, cell_row, is_composed, is_virtual, state_of
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note
@@ -78,7 +85,7 @@ class _Overview:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._provenances: set[tuple[str, str, str]] = set()
+        self._provenances: set[Provenance] = set()
         self._num_composed, self._num_virtual = 0, 0
         self._done: list[Entry] = []
         self._any_crossed = False

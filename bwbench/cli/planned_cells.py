@@ -13,6 +13,7 @@ from bwbench.experiment.plan import Forecast, PlannedCell, doubts, foresee
 from bwbench.experiment.plan.calibration import Stopping
 from bwbench.experiment.plan.carried import HostLoad, not_carried
 from bwbench.experiment.plan.composing import COMPOSED
+from bwbench.experiment.plan.estimate import not_reckoned_with
 from bwbench.experiment.plan.first_exchange import may_arrive_alone
 from bwbench.running.sweep import SweepPlan
 
@@ -33,7 +34,11 @@ def print_cells(sweep: SweepPlan) -> None:
     _print_table(planned[:MAX_ROWS], foreseen)
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
-    of_cells = (*not_carried(planned, foreseen.estimates), *may_arrive_alone(planned, foreseen))
+    of_cells = (
+        *not_carried(planned, foreseen.estimates),
+        *not_reckoned_with(item.cell.config for item in planned if item.runs),
+        *may_arrive_alone(planned, foreseen),
+    )
     for text in (*sweep.notes, *doubts(planned), *of_cells):
         stderr().print(f"note: {text}")
     if memory := memory_words([item.cell.config for item in planned]):
@@ -131,6 +136,7 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
         "notes": [
             *(text for text in sweep.notes if text not in sweep.warnings),
             *not_carried(sweep.selected, foreseen.estimates),
+            *not_reckoned_with(item.cell.config for item in sweep.selected if item.runs),
             *may_arrive_alone(sweep.selected, foreseen),
         ],
         "device_problems": [str(problem) for problem in device_problems(item.cell for item in sweep.todo)],

@@ -73,6 +73,11 @@ def find(path: Path = LIBRARY) -> Found:
     return Found(library, "compiled, for AVX2")
 
 
+def are_compiled() -> bool:
+    """Whether codecs of processes that have this one's environment run compiled, for the record; imports no torch."""
+    return find().library is not None
+
+
 class Native:
     """The functions of the library on tensors and arrays: contiguous, on the host, and of the types that are told.
 

@@ -10,8 +10,9 @@ from itertools import chain, permutations
 from typing import Literal
 
 from bwbench.network.link import Link
+from bwbench.network.link.cross_traffic import left_bps
 from bwbench.network.link.frame_sizes import ACK_FRAME_BYTES, FullFrame
-from bwbench.network.link.node_link import path_between
+from bwbench.network.link.node_link import NodeLink, path_between
 from bwbench.network.link.site_network import SiteNetwork
 
 GLOO_HEADER_BYTES = 48  # before each message; and twice in a frame of its own, since both sides say that they are ready
@@ -143,18 +144,23 @@ def wire_bytes(traffic: Traffic, full: FullFrame) -> float:
     return traffic.messages * (in_frames + 2 * (GLOO_HEADER_BYTES + headers))
 
 
-def transfer_time_s(link: Link, traffic: Traffic) -> float:
+def transfer_time_s(link: Link, traffic: Traffic, *, beside_others: bool = False) -> float:
     """Seconds that one step's messages take on the link; 0 on an unshaped one.
 
     ``medium: switched``: the direction that takes longest of any node, with the acknowledgements of what comes the
     other way, plus what cannot overlap; between sites also each of the lines that nodes share. ``medium: shared``: the
     airtime of all frames of all nodes, acknowledgements too, up to the access point and down again. Rates that change
     count by their mean.
+
+    Args:
+        beside_others: of each rate counts what the link's cross traffic leaves of it in mean.
     """
     if not link.shaped:
         return 0.0
     pairs = list(zip(traffic.payload_bytes_per_rank, traffic.received_bytes_per_rank, strict=True))
     nodes, sites = link.nodes(len(pairs)), link.site_network(len(pairs))
+    if beside_others and link.cross_traffic:
+        nodes = tuple(_beside_others(link, number, node) for number, node in enumerate(nodes))
     sending_s, full = 0.0, link.full_frame
     if link.air is not None:
         stations = [number for number in range(len(pairs)) if number not in link.air.wired]
@@ -174,6 +180,15 @@ def transfer_time_s(link: Link, traffic: Traffic) -> float:
             busiest_s = max(busiest_s, _slowest_line_s(full, chain.from_iterable(traffic.ways()), sites))
         sending_s = serial_s + busiest_s
     return float(sending_s + waiting_time_s(link, traffic))
+
+
+def _beside_others(link: Link, number: int, node: NodeLink) -> NodeLink:
+    """The link of a node with the rates that cross traffic leaves of it."""
+    up_bps, down_bps = (
+        left_bps(link.cross_traffic, number, direction, rate_bps)
+        for direction, rate_bps in (("up", node.up_bps), ("down", node.down_bps))
+    )
+    return replace(node, up_bps=up_bps, down_bps=down_bps)
 
 
 def waiting_time_s(link: Link, traffic: Traffic) -> float:

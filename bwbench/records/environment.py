@@ -26,11 +26,15 @@ _TCP_SETTINGS = (
 )
 
 
-def capture_environment(plugins_sha256: Mapping[str, str | None] | None = None) -> Environment:
+def capture_environment(
+    plugins_sha256: Mapping[str, str | None] | None = None, *, compiled_codecs: bool | None = None
+) -> Environment:
     """Host, kernel, processor, versions and the commit of the program, as written to ``environment.json``.
 
     Args:
         plugins_sha256: of what takes part and is not the program's (``experiment/plan/plugin_sources.py``).
+        compiled_codecs: whether codecs run compiled (``are_compiled`` in ``methods/native.py``); None says nothing of
+            it.
     """
     processor = (_read("/proc/cpuinfo") or "").splitlines()
     models = [line.partition(":")[2].strip() for line in processor if line.startswith("model name")]
@@ -51,6 +55,7 @@ def capture_environment(plugins_sha256: Mapping[str, str | None] | None = None) 
         source_sha256=_source_digest(),
         plugins_sha256=dict(plugins_sha256 or {}),
         root=os.geteuid() == 0,
+        compiled_codecs=compiled_codecs,
     )
 
 

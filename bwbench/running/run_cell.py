@@ -10,6 +10,7 @@ from bwbench.base.errors import BwbenchError, LaunchError, LinkError, UnfitMachi
 from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell, lacks_times
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.plugin_sources import sources_of
+from bwbench.methods.native import are_compiled
 from bwbench.network.network import Network, open_network
 from bwbench.records import CellFolder, read_json, read_record, write_json_atomic, write_record
 from bwbench.records.checkpoint import delete_unfinished, find_checkpoint
@@ -160,7 +161,7 @@ class _Attempt:
     def __init__(self, item: PlannedCell, observer: CellObserver) -> None:
         self.item, self.observer = item, observer
         (item.folder / "status.json").unlink(missing_ok=True)  # a retried cell is not finished until it is
-        environment = capture_environment(sources_of(item.cell.config))
+        environment = capture_environment(sources_of(item.cell.config), compiled_codecs=are_compiled())
         if item.cell.config.compute.virtual:
             environment = environment.model_copy(update={"virtual": True})
         self.environment = environment

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bwbench import emulate
+from bwbench.methods.native import are_compiled
 from bwbench.network.emulate import NodePopen, Nodes
 from tests.e2e.program import TAG, TINY, family, run, status_of, wait_for
 from tests.hosts.lab import in_own_proc
@@ -93,6 +94,7 @@ def test_four_hosts_train_as_the_local_launcher_does(tmp_path: Path) -> None:
         assert all(pair["achieved_goodput_bps"] > 1e6 and 0 < pair["achieved_rtt_s"] < 1 for pair in pairs)
     environment = json.loads((file.parent / "attempt-1" / "environment.json").read_text())
     assert len({host["address"] for host in environment["hosts"]}) == 4
+    assert {host["compiled_codecs"] for host in environment["hosts"]} == {are_compiled()}
     assert len(list((file.parent / "attempt-1").glob("rank*.jsonl"))) == 4
     assert not family(tmp_path)
 

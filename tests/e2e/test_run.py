@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bwbench.methods.native import are_compiled
 from tests.e2e.program import TINY, run, status_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.main_job]
@@ -34,7 +35,8 @@ def test_every_file_of_the_result_folder_is_there(finished: Path) -> None:
     link = json.loads((ring / "attempt-1" / "link.json").read_text())
     assert link["achieved_before"]["verdict"] == "ok" and link["achieved_after"]["verdict"] == "ok"
     assert len(link["achieved_before"]["pairs"]) == 2
-    assert (ring / "attempt-1" / "environment.json").is_file()
+    environment = json.loads((ring / "attempt-1" / "environment.json").read_text())
+    assert environment["compiled_codecs"] is are_compiled()
     written = {path.name for path in ring.glob("attempt-1/rank*")}
     assert written == {f"rank{rank}.{ending}" for rank in (0, 1) for ending in ("jsonl", "log")}
 

@@ -187,7 +187,7 @@ def memory_words(configs: Iterable[CellConfig]) -> str | None:
     factors = " or ".join(f"{factor:g}" for factor in shrunk)
     divided = f"; shrink {factors}: bytes and rates are divided by it" if shrunk else ""
     who = f"{largest.nodes} nodes with {largest.algorithm.name}"
-    return f"memory: up to {MEMORY.format(_round(most))} ({who}) of {MEMORY.format(_round(machine_bytes()))}{divided}"
+    return f"memory: up to {MEMORY.show(most, 3)} ({who}) of {MEMORY.show(machine_bytes(), 3)}{divided}"
 
 
 def _has(component: object, option: str) -> bool:
@@ -232,8 +232,11 @@ def auto_shrink(config: CellConfig, model: ModelShapes, usable_bytes: float | No
     while need.total_bytes > usable and factor < MOST_SHRINK:
         factor *= 2
         need = memory_need(config.model_copy(update={"shrink": factor}), model)
-    why = f"{config.nodes} nodes need {MEMORY.format(_round(whole.total_bytes))} of memory, and this machine has "
-    return factor, f"shrink: auto is {factor:g}: {why}{MEMORY.format(_round(usable))} for them"
+    needed, there_is = (MEMORY.show(num_bytes, 3) for num_bytes in (whole.total_bytes, usable))
+    if factor == 1:  # in the same words for all methods; what the largest needs, a plan says anyway
+        return factor, f"shrink: auto is 1: the nodes fit into the {there_is} of memory that this machine has for them"
+    why = f"{config.nodes} nodes need {needed} of memory, and this machine has {there_is} for them"
+    return factor, f"shrink: auto is {factor:g}: {why}"
 
 
 def shape_refusals(config: CellConfig) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -322,12 +325,8 @@ def _too_large(config: CellConfig, model: ModelShapes, need: MemoryNeed, usable:
     smaller = [name for name in PUBLISHED if memory_need(config, published_model(name)).total_bytes <= usable]
     if smaller:
         fits.append(f"the shapes of {', '.join(smaller)}")
-    needed, there_is = (MEMORY.format(_round(num_bytes)) for num_bytes in (need.total_bytes, usable))
+    needed, there_is = (MEMORY.show(num_bytes, 3) for num_bytes in (need.total_bytes, usable))
     return (
         f"nodes: {config.nodes} nodes of {model.name} with {config.algorithm.name} need {needed} of memory, and this "
         f"machine has {there_is} for them; what would fit: {'; '.join(fits) or 'nothing'}"
     )
-
-
-def _round(num_bytes: float) -> float:
-    return float(f"{num_bytes:.3g}")

@@ -93,8 +93,8 @@ def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEsti
         most = load.most_nodes
         carried = f"{most} node{'s' if most != 1 else ''} of {_duration(load.step_s)}, or " if most else ""
         slower = f"a dilation above {load.dilation:g}" if load.dilation > 1 else "try dilation: auto"
-        # Slow motion needs a link, and takes nothing off what a node by itself computes.
-        or_slower = f"; or {slower}" if most and config.link.shaped else ""
+        # Slow motion needs a link, and takes nothing off what a node by itself computes, but off writing gradients.
+        or_slower = f"; or {slower}" if (most or config.learns_nothing) and config.link.shaped else ""
         found[
             f"host-bound: {config.nodes} nodes on {load.cores} processors; a step declared as {_duration(load.step_s)} "
             f"takes about {DURATION.show(own_s, 3)} without communication. This machine carries {carried}"

@@ -3,15 +3,16 @@ measuring the link twice, evaluations. All that can be said before any cell has 
 ``plan/calibration.py``.
 
 A link of its own for every node carries its busiest direction; one shared air carries everything, and twice, because a
-frame between two stations goes through the access point. Left out are software time per message and retransmissions,
-which make it slower, and overlap with the backward pass, which makes it faster.
+frame between two stations goes through the access point. What others send over the nodes' links is taken off the
+rates, as far as its mean is told. Left out are software time per message and retransmissions, which make it slower, and
+overlap with the backward pass, which makes it faster; and what ``not_reckoned_with`` says.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bwbench.base.errors import ConfigError
@@ -113,9 +114,9 @@ def estimate(
     step_times = config.compute.step_times(config.nodes)
     padded_to_s = mean_step_s(step_times, steps, _steps_between_waits(config, sending))
     compute_s = max(unpadded_s, padded_to_s)
-    communication_s = sum(transfer_time_s(config.link, part) for part in sending.step)
+    communication_s = sum(transfer_time_s(config.link, part, beside_others=True) for part in sending.step)
     step_s = max(compute_s, communication_s) if traffic.in_background else compute_s + communication_s
-    whole_s = sum(transfer_time_s(config.link, part) for part in sending.warm_up)
+    whole_s = sum(transfer_time_s(config.link, part, beside_others=True) for part in sending.warm_up)
     payload_bytes = added(*(part.payload_bytes_per_rank for part in sending.step))
     warm_up_steps = min(steps, sending.warm_up_steps)
     warm_up_step_s = compute_s + whole_s
@@ -149,6 +150,26 @@ def estimate(
         validation_s=evaluation_s(config, description, description.num_validation, cores),
         test_s=evaluation_s(config, description, description.num_test, cores),
     )
+
+
+def not_reckoned_with(configs: Iterable[CellConfig]) -> list[str]:
+    """A line for each thing about links that no prediction reckons with, though it makes steps longer."""
+    links = [config.link for config in configs]
+    endless = {one.kind: None for link in links for one in link.cross_traffic if not one.has_mean}
+    least = sorted({link.demand.least for link in links if link.demand is not None})
+    lines = []
+    if endless:
+        lines.append(
+            f"times: connections of others that send for ever ({' and '.join(endless)}) take what they get of a link, "
+            "which no predicted time takes off it. Finished cells on such a link correct that"
+        )
+    if least:
+        shares = " or ".join(f"{100 * share:.3g} %" for share in least)
+        lines.append(
+            "times: rates that follow what is sent (demand) are taken as if all of the rate were there at once; an "
+            f"exchange after a silence begins with {shares} of it. Finished cells on such a link correct that"
+        )
+    return lines
 
 
 def _declared_backward_s(config: CellConfig, step_s: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -21,6 +22,7 @@ _OF_KIND: dict[str, tuple[str, ...]] = {
 # What is usual. A page: the median of desktop pages in July 2024 was 2.65 MB (HTTP Archive, Web Almanac 2024). Browsers
 # open six connections a host. A video of 5 Mbit/s is one of 1080p, in segments of 4 s (Apple's and DASH's advice: 2 to
 # 10 s).
+_LEAST_LEFT = 0.01  # of a rate: others may ask for all of it, and a time stays a number
 _USUAL: dict[str, dict[str, object]] = {
     "share": {},
     "upload": {"connections": 1},
@@ -94,3 +96,31 @@ class CrossTraffic(BaseModel):
     def concerns(self, node: int, direction: str) -> bool:
         """Whether it is on that direction of this node's link."""
         return self.direction == direction and (self.nodes is None or node in self.nodes)
+
+    @property
+    def has_mean(self) -> bool:
+        """Whether its mean rate is told; connections that send for ever take what they get beside others."""
+        return self.kind in ("share", "video", "web")
+
+    def mean_bps(self, rate_bps: float) -> float:
+        """What it sends in mean on a link of that rate; 0 where that is not told.
+
+        Pages are fetched as fast as the link goes, which is the most that they come to.
+        """
+        if self.share is not None:
+            return float(self.share * rate_bps)
+        if self.page_bytes is not None and self.pause_s is not None:
+            page_bits = 8 * self.page_bytes
+            return float(page_bits / (self.pause_s + page_bits / rate_bps))
+        return float(self.rate_bps or 0.0)
+
+
+def left_bps(traffic: Iterable[CrossTraffic], node: int, direction: str, rate_bps: float) -> float:
+    """What is left in mean of that rate in one direction of a node's link, as far as means are told.
+
+    What others send over TCP gives way: that takes half of what packets leave which never do, at most.
+    """
+    here = [one for one in traffic if one.concerns(node, direction)]
+    giving_way = sum(one.mean_bps(rate_bps) for one in here if one.share is None)
+    left = max(_LEAST_LEFT * rate_bps, rate_bps - sum(one.mean_bps(rate_bps) for one in here if one.share is not None))
+    return left - min(giving_way, left / 2)

@@ -319,8 +319,11 @@ class Link(BaseModel):
 
     @property
     def bottleneck_bps(self) -> float | None:
-        """The slower direction of a node without an override; None where nothing is shaped."""
-        return self.base.slowest_bps if self.shaped else None
+        """The slower direction of a node without an override, between sites the slowest way from one to another; None
+        where nothing is shaped."""
+        if not self.shaped:
+            return None
+        return min((rate_bps for rate_bps, _ in self._ways), default=self.base.slowest_bps)
 
     @property
     def burst_loss(self) -> GilbertElliott | None:

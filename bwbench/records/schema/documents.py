@@ -286,6 +286,7 @@ class Environment(Versioned, _OfHost):
         source_sha256: of the package's Python files; plugins_sha256: of each plugin file, by its path, and of each
             installed package that has a component of the cell, by its name.
         root: whether it ran as root.
+        compiled_codecs: whether codecs ran compiled, as far as they are; None where an older version did not say.
         tcp: of one of several hosts, its TCP settings.
         hosts: one a rank; None on one machine.
         others: of an attempt on one machine that has ended.
@@ -309,6 +310,7 @@ class Environment(Versioned, _OfHost):
     source_sha256: Text | None = None
     plugins_sha256: dict[Text, Text | None] = {}
     root: Flag | None = None
+    compiled_codecs: Flag | None = None
     tcp: dict[Text, Text] = {}
     hosts: tuple[Environment, ...] | None = None
     others: Others | None = None

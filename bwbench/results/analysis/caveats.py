@@ -10,12 +10,12 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bwbench.base.plain_data import mapping_at
+from bwbench.base.plain_data import list_at, mapping_at
 from bwbench.base.units import BANDWIDTH, DURATION, Dimension
 from bwbench.methods.roles import METHOD
 from bwbench.records import CellFolder
 from bwbench.records.schema import Environment, LinkRecord, MeasuredPair, Measurement
-from bwbench.results.analysis.cells import standing_of
+from bwbench.results.analysis.cells import name_of, standing_of
 
 BEFORE, AFTER = "before", "after"
 COMPOSED_MARK = "†"  # behind times and names of arms with composed cells, and before the note that says what that means
@@ -173,12 +173,12 @@ def composed_note(num_composed: int, num_cells: int, errors: Sequence[float]) ->
 _COMMIT_DIGITS = 10
 
 
-Provenance = tuple[str, str, str]  # host, kernel, commit
+Provenance = tuple[str, str, str, str]  # host, kernel, commit, how codecs ran
 
 
 def provenance_note(folders: Iterable[CellFolder]) -> str | None:
-    """For under a picture: where hosts, kernels or commits are mixed, where nodes were virtual, and what a network
-    was that nobody asked for; else None.
+    """For under a picture: where hosts, kernels, commits or ways of codecs are mixed, where nodes were virtual, and
+    what a network was that nobody asked for; else None.
     """
     cells = list(folders)
     notes = (mixed_note(provenance_of(folder) for folder in cells), virtual_note(cells), real_network_note(cells))
@@ -204,13 +204,22 @@ def provenance_of(folder: CellFolder) -> Provenance:
     """Where and by which version a cell was made; each empty where it was not recorded."""
     environment = folder.environment
     kernel = environment.kernel if environment is not None else None
-    return host_of(environment), kernel or "", commit_of(environment)
+    codecs = list_at(folder.cell.config, "compression") or ["none"]
+    how = "" if all(name_of(codec) == "none" for codec in codecs) else codecs_of(environment)
+    return host_of(environment), kernel or "", commit_of(environment), how
+
+
+def codecs_of(environment: Environment | None) -> str:
+    """How codecs ran there, to the same bits: ``compiled`` or, more slowly, ``in Python``; empty where nobody said."""
+    if environment is None or environment.compiled_codecs is None:
+        return ""
+    return "compiled" if environment.compiled_codecs else "in Python"
 
 
 def mixed_note(provenances: Iterable[Provenance]) -> str | None:
     """The same sentence for cells whose provenance is known already."""
     distinct, parts = set(provenances), []
-    for index, what in enumerate(("hosts", "kernels", "commits")):
+    for index, what in enumerate(("hosts", "kernels", "commits", "ways of codecs")):
         known = sorted({provenance[index] for provenance in distinct} - {""})
         if what == "hosts":  # one node alone runs on the first of those that the others run on
             each = {name: set(name.split(_AND)) for name in known}
@@ -265,6 +274,7 @@ def unlike_hosts_note(folders: Iterable[CellFolder]) -> str | None:
                 ("processor", host.cpu),
                 ("number of cores", host.cores),
                 ("kernel", host.kernel),
+                ("codecs", codecs_of(host) or None),
                 ("congestion control", host.tcp.get("tcp_congestion_control")),
             ):
                 if value is not None:

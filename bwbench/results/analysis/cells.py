@@ -48,6 +48,8 @@ class Setting:
     """What a cell was about, in the words of tables and captions. Numbers in SI; None where it does not apply.
 
     Attributes:
+        bandwidth_bps, rtt_s: of a link with sites that of the slowest way between two of them, and of the farthest two.
+        num_sites: 0 where all nodes are at one place.
         step_time_s: declared, of a node that is as the others; the mean where it is drawn, None where it is a trace.
     """
 
@@ -64,6 +66,7 @@ class Setting:
     rtt_s: float | None
     link: str
     medium: str | None
+    num_sites: int
     step_time_s: float | None
     target_metric: str | None
     target_value: float | None
@@ -95,6 +98,7 @@ def setting_of(config: JsonObject) -> Setting:
         rtt_s=rtt_s,
         link=link,
         medium=str(asked.get("medium", "switched")) if _shaped(asked) else None,
+        num_sites=len(list_at(asked, "sites")) if _shaped(asked) else 0,
         step_time_s=everyones.mean_s if isinstance(everyones, SteadyStepTime) else None,
         target_metric=target[0] if target else None,
         target_value=target[1] if target else None,
@@ -106,7 +110,7 @@ def setting_of(config: JsonObject) -> Setting:
 def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
     """Bandwidth, round trip, words of a link: thousands of cells share a few links, and parsing one takes a while.
 
-    Between sites the round trip of the two that are farthest apart.
+    Between sites the rate of the slowest way from one to another, and the round trip of the farthest two.
     """
     link = json.loads(link_json)
     bandwidth_bps = rtt_s = None
@@ -116,7 +120,8 @@ def _link_facts(link_json: str) -> tuple[float | None, float | None, str]:
         rtt_s = None if latency_s is None else 2 * latency_s
         if link.get("sites"):
             with contextlib.suppress(ValidationError):
-                rtt_s = Link.recorded(link).farthest_rtt_s
+                asked = Link.recorded(link)
+                bandwidth_bps, rtt_s = asked.bottleneck_bps, asked.farthest_rtt_s
         if bandwidth_bps is None:  # the slower direction of a link that gives both, or the mean of a trace
             with contextlib.suppress(ValidationError):
                 bandwidth_bps = Link.recorded(link).bottleneck_bps

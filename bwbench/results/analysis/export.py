@@ -20,7 +20,7 @@ _OF_ITS_TIME = (  # how far to trust it
     "slowest_step_s", "own_step_s", "host_bound", "timing_runs", "between_share", "arrived_alone",
     "shrink",
 )  # fmt: skip
-_OF_ENVIRONMENT = ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench")
+_OF_ENVIRONMENT = ("time_unix_s", "kernel", "cpu", "cores", "python", "bwbench", "compiled_codecs")
 _OF_A_STEP = ("step", "samples", "clock_s", "duration_s", "loss", "lr", "payload_bytes")
 
 

@@ -17,6 +17,7 @@ from bwbench.records import CellFolder
 from bwbench.results.analysis.cells import concerns_no_link, dilation_of, is_reference, setting_of, shrink_of
 
 BANDWIDTH_KEY = "link.bandwidth"
+INSIDE_KEY = "link.bandwidth_inside_sites"
 UNSHAPED = "unshaped"  # stands for the bandwidth of a link that nothing shapes
 
 # These make the arm and the repeat: every picture spans them.
@@ -105,14 +106,20 @@ def deciding(folders: Sequence[CellFolder]) -> list[CellFolder]:
 def flat_settings(folder: CellFolder) -> Flat:
     """The configuration of a cell by flat names (``link.latency``), with what is not written out where it is usual.
 
-    An unshaped link has that as its bandwidth, the machine's own time is a dilation of 1, and what is whole a shrink
-    of 1.
+    An unshaped link has that as its bandwidth, one with sites that of the slowest way between two of them, as tables
+    show it, beside what its nodes have inside. The machine's own time is a dilation of 1, and what is whole a shrink of
+    1.
     """
     config = folder.cell.config
     flat = {**folder.flat_config, "dilation": f"{dilation_of(config):g}", "shrink": f"{shrink_of(config):g}"}
-    if BANDWIDTH_KEY not in flat or flat.get("link.shaped", True):
+    if BANDWIDTH_KEY not in flat:
         return flat
-    return {**flat, BANDWIDTH_KEY: UNSHAPED}
+    if not flat.get("link.shaped", True):
+        return {**flat, BANDWIDTH_KEY: UNSHAPED}
+    setting = setting_of(config)
+    if not setting.num_sites or setting.bandwidth_bps is None:
+        return flat
+    return {**flat, INSIDE_KEY: flat[BANDWIDTH_KEY], BANDWIDTH_KEY: BANDWIDTH.format(setting.bandwidth_bps)}
 
 
 def sortable(value: object) -> tuple[int, float, str]:

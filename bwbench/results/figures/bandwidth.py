@@ -165,8 +165,11 @@ class LinkBound:
 
 
 def link_bound_of(results: Results, unit: captions.TimeUnit) -> LinkBound | None:
-    """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one."""
+    """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one, and
+    between sites, where bytes of a node cross several lines or none."""
     cells = results.cells
+    if (cells["num_sites"] > 0).any():
+        return None
     for arm in BASELINES:
         rows = cells[(cells["arm"] == arm) & cells["wire_bytes_to_target"].notna() & cells["bandwidth_bps"].notna()]
         sent = [

@@ -22,7 +22,7 @@ from bwbench.records import CellFolder
 from bwbench.records.schema import PARTS, LedgerSummary, MeasuredPair
 from bwbench.results.analysis.answer import baseline_of_group, counted, one_node_words
 from bwbench.results.analysis.arm_labels import arm_labels
-from bwbench.results.analysis.caveats import commit_of, host_of
+from bwbench.results.analysis.caveats import codecs_of, commit_of, host_of
 from bwbench.results.analysis.cell_arrival import arrival_notes
 from bwbench.results.analysis.cells import (
     DONE,
@@ -308,6 +308,7 @@ def environment_facts(folder: CellFolder) -> Facts | None:
         "python": environment.python,
         "bwbench": environment.bwbench,
         "commit": commit_of(environment),
+        "codecs": codecs_of(environment),
         **dict(sorted(environment.packages.items())),
     }
     return {name: value for name, value in facts.items() if value not in (None, "")}

@@ -64,6 +64,8 @@ def _links(folders: Sequence[CellFolder]) -> Phrase:
                     if setting_of(f.cell.config).bandwidth_bps is not None} - {""})  # fmt: skip
     text = phrase("Bandwidths: ", joined([column_title(bps) for bps in rates]))
     text = phrase(text, "; round trip ", joined([(Number("round trip", DURATION.format(s)),) for s in trips]))
+    if any(one.num_sites for one in settings):
+        text = phrase(text, "; between sites those of the slowest way and of the farthest two")
     return phrase(text, f"; medium: {' and '.join(media)}." if media else ".")
 
 

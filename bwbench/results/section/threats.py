@@ -20,7 +20,7 @@ from bwbench.results.analysis.caveats import (
     virtual_note,
 )
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
-from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of, value_at
+from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of
 from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.section.content import Block, Bullets, Paragraph
 from bwbench.results.text import Number, Phrase, fixed, percent, phrase
@@ -83,7 +83,7 @@ def threat_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:
 
 
 def _few_seeds(done: Sequence[CellFolder]) -> Iterator[Phrase]:
-    counts = Counter((f.cell.arm, str(value_at(f.cell.config, "link.bandwidth"))) for f in done)
+    counts = Counter((folder.cell.arm, setting_of(folder.cell.config).bandwidth_bps) for folder in done)
     seeds = {setting_of(folder.cell.config).seed for folder in done}
     if len(seeds) == 1:
         yield phrase(f"One seed (n = 1): {ONE_REPEAT}, and there are no intervals over seeds.")

@@ -30,6 +30,7 @@ from bwbench.base.plain_data import Json
 from bwbench.base.start_module import module_command
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.plugin_sources import sources_of
+from bwbench.methods.native import are_compiled
 from bwbench.network.link import Link
 from bwbench.records.environment import capture_environment, tcp_settings
 from bwbench.records.schema import ComparedClock, Environment, JsonObject, parse_content
@@ -189,11 +190,12 @@ class ExternalRun:
         own = None
         if environment.data_interface is not None:
             own = named_interface(environment.data_interface)
+        made_by = capture_environment(sources_of(cell.config), compiled_codecs=are_compiled())
         facts = HostFacts(
             address=own.address if own else "",
             interface=own.name if own else "",
             cell=cell.id,
-            environment=capture_environment(sources_of(cell.config)).model_copy(update={"tcp": tcp_settings()}),
+            environment=made_by.model_copy(update={"tcp": tcp_settings()}),
         )
         hosts = [HostFacts.from_json(text) for text in _exchange(groups, "facts", facts.to_json())]
         groups.control.barrier()  # the store may end with rank 0, and every rank has to know what differs

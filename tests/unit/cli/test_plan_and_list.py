@@ -161,13 +161,15 @@ def test_plan_shows_what_is_done_and_touches_nothing(planned: tuple[Path, dict[s
     assert sorted(path for path in folder.rglob("*") if "cache" not in path.parts) == before
 
 
-def test_a_plan_says_that_targets_end_trainings_and_which_of_them_may_come_too_soon(folder: Path) -> None:
+def test_a_plan_says_what_may_come_too_soon_and_what_its_times_leave_out(folder: Path) -> None:
     arms = ("{algorithm: [ring, threshold, single]}", "{algorithm: [single, diloco]}")
     until = "batch_size: 32\ntarget: {accuracy: 0.9}\nlimit: {samples: 40000}\nevaluate: {every: 640 samples}\n"
-    (folder / "study.yaml").write_text(BASE.replace(*arms) + until)
+    others = BASE.replace("latency: 2.5 ms", "latency: 2.5 ms, cross_traffic: upload")
+    (folder / "study.yaml").write_text(others.replace(*arms) + until)
     ended = bwbench(folder, "plan", "study.yaml")
     assert ended.returncode == 0, ended.stderr
     assert "note: diloco: nodes send nothing before step 50, 16 % of the limit." in ended.stderr
+    assert "note: times: connections of others that send for ever (upload) take what they get" in ended.stderr
     assert ended.stderr.splitlines()[-2].endswith(", usually much less: training stops at the target")
 
 

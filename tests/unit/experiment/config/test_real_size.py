@@ -12,7 +12,7 @@ from bwbench.base.model_shapes import Layer, ModelShapes, to_json
 from bwbench.experiment.config import real_size
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.load import load_experiment
-from bwbench.experiment.config.real_size import auto_shrink, memory_need
+from bwbench.experiment.config.real_size import auto_shrink, memory_need, memory_words
 from bwbench.records.cell_identity import identity, recorded_identity
 
 EXPERIMENT = """\
@@ -190,12 +190,19 @@ def test_gradients_that_nobody_looks_at_take_no_memory(tmp_path: Path) -> None:
     assert memory_need(whole, _shapes(whole)).total_bytes < 16 * 4 * 336e6
 
 
-def test_auto_leaves_alone_what_fits(tmp_path: Path) -> None:
+def test_what_a_plan_says_of_memory_is_in_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, EXPERIMENT)
+    monkeypatch.setattr(real_size, "memory_of", lambda _: 8.19e9)  # which no float is a multiple of a billion of
+    assert memory_words([config]) == "memory: up to 8.19 GB (4 nodes with every-step) of 24 GB"
+
+
+def test_auto_leaves_alone_what_fits_and_says_so_once(tmp_path: Path) -> None:
     path = tmp_path / "real.yaml"
-    path.write_text(EXPERIMENT + "shrink: auto\n")
+    path.write_text(EXPERIMENT.replace("algorithm: ring", "matrix: {algorithm: [ring, ddp]}") + "shrink: auto\n")
     experiment = load_experiment(path)
-    assert experiment.points[0].config.shrink == 1.0
-    assert any(note.startswith("shrink: auto is 1: 4 nodes need") for note in experiment.notes)
+    assert [point.config.shrink for point in experiment.points] == [1.0, 1.0]
+    (said,) = (note for note in experiment.notes if note.startswith("shrink: "))
+    assert said == "shrink: auto is 1: the nodes fit into the 21.6 GB of memory that this machine has for them"
     config = experiment.points[0].config
     assert auto_shrink(config, _shapes(config), usable_bytes=1.0)[0] == real_size.MOST_SHRINK
 

@@ -92,6 +92,36 @@ def test_a_plan_warns_of_what_the_machine_does_not_carry(
         assert "carries 2 nodes of 40 ms, or 4 nodes of 270 ms" in found[0]
 
 
+def test_slow_motion_is_advised_where_gradients_take_longer_to_write_than_a_step_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And then it is carried; so is what is divided by two."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("bwbench.experiment.config.real_size.machine_bytes", lambda: 24e9)
+    learns = "model: logistic\ndataset: digits\ncompute: {step_time: 40 ms}\ntarget: {accuracy: 0.9}\n"
+    shapes = "model: {shapes: vgg16}\ncompute: {step_time: 120 ms}\nlimit: {steps: 4}\n"
+    file = tmp_path / "study.yaml"
+    file.write_text(EXPERIMENT.replace(learns, shapes))
+
+    def noted(*changes: str) -> list[str]:
+        cells = build_plan(load_experiment(file, changes)).cells
+        return not_carried(assess(cells, tmp_path / "results"), estimate_cells(cells))
+
+    (found,) = noted("dilation=2")
+    assert "(compute.step_time); or a dilation above 2. All of it" in found
+    assert noted("dilation=4") == noted("dilation=2", "shrink=2") == []
+
+
+def test_the_short_experiment_of_real_sizes_is_carried_by_two_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("bwbench.experiment.config.real_size.machine_bytes", lambda: 8e9)
+    plan = build_plan(load_experiment(Path(__file__).parents[4] / "experiments" / "real-size.yaml"))
+    assert not_carried(assess(plan.cells, tmp_path / "results"), estimate_cells(plan.cells)) == []
+    assert all(note.startswith("dilation: auto is ") for note in plan.notes) and len(plan.notes) <= 3
+
+
 def test_nothing_is_declared_so_nothing_is_exceeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = Description(650, ((10, 64), (10,)), 0.012)
     monkeypatch.setattr("bwbench.experiment.plan.estimate.describe", lambda configs: [known] * len(configs))

@@ -17,7 +17,7 @@ from bwbench.experiment.config.method_names import PRESETS
 from bwbench.experiment.plan import build_plan, estimate_cells
 from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
-from bwbench.experiment.plan.estimate import estimate, num_evaluations, num_tests
+from bwbench.experiment.plan.estimate import estimate, not_reckoned_with, num_evaluations, num_tests
 from bwbench.experiment.plan.sending import Sending, sending_of, traffic_of
 from bwbench.methods.phases import PLAIN_BACKWARDS, WARM_UP_STEPS
 from bwbench.methods.traffic import Peers, Traffic, transfer_time_s, waiting_time_s, wire_bytes
@@ -282,6 +282,50 @@ def test_the_slowest_direction_of_the_slowest_node_decides() -> None:
     one_node = transfer_time_s(_link(bandwidth="10 Mbit/s", overrides={"3": {"bandwidth": "2 Mbit/s"}}), traffic)
     assert one_way == pytest.approx(2 * alike)
     assert one_node == pytest.approx(5 * alike)
+
+
+def _crossed(*others: object, **more: object) -> Link:
+    return _link(bandwidth="50 Mbit/s", latency="10 ms", cross_traffic=list(others), **more)
+
+
+@pytest.mark.parametrize(
+    ("others", "left_bps"),
+    [
+        ([{"kind": "share", "share": "20 %"}], 40e6),
+        ([{"kind": "share", "share": "20 %", "direction": "up", "nodes": [2]}], 40e6),
+        (["video"], 45e6),
+        ([{"kind": "web", "page": "1 MB", "pause": "4 s"}], 50e6 - 8e6 / (4 + 8e6 / 50e6)),
+        (["video", {"kind": "share", "share": "60 %"}], 15e6),
+        ([{"kind": "video", "rate": "45 Mbit/s"}, {"kind": "share", "share": "60 %"}], 10e6),  # TCP gives way
+        ([{"kind": "share", "share": "100 %"}], 0.5e6),
+        (["upload", "download"], 50e6),
+    ],
+)
+def test_what_others_send_in_mean_is_taken_off_the_rates(others: list[object], left_bps: float) -> None:
+    traffic, link = _ring_traffic(4, 1e6), _crossed(*others)
+    alone_s = transfer_time_s(_link(bandwidth="50 Mbit/s"), traffic)
+    assert transfer_time_s(link, traffic, beside_others=True) == pytest.approx(alone_s * 50e6 / left_bps)
+    assert transfer_time_s(link, traffic) == pytest.approx(alone_s), "what a method is told of its link stays"
+
+
+def test_a_plan_reckons_with_what_others_send_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    alone = config(tmp_path)
+
+    def on(link: Link) -> CellConfig:
+        return alone.model_copy(update={"link": link})
+
+    known, sending = Description(S // 4, SHAPES, 0.01), sending_of(alone, SHAPES)
+    free = on(_link(bandwidth="50 Mbit/s", latency="10 ms"))
+    halved = on(_crossed({"kind": "share", "share": "50 %"}, {"kind": "share", "share": "50 %", "direction": "up"}))
+    with_s, without_s = (estimate(one, known, sending).communication_s for one in (halved, free))
+    latencies_s = waiting_time_s(free.link, sending.traffic)
+    assert with_s - latencies_s == pytest.approx(2 * (without_s - latencies_s))
+    assert not_reckoned_with([alone, halved, on(UNSHAPED), on(_crossed("video", "web"))]) == []
+    (endless,) = not_reckoned_with([on(_crossed("video", "upload", {"kind": "download", "nodes": [1]}))])
+    assert endless.startswith("times: connections of others that send for ever (upload and download)")
+    links = [_link(bandwidth="9 Mbit/s", demand={"least": share}) for share in ("50 %", "30 %")]
+    (follows,) = not_reckoned_with(map(on, links))
+    assert "begins with 30 % or 50 % of it" in follows
 
 
 def test_latency_of_a_path_is_the_mean_of_both_ends() -> None:

@@ -102,6 +102,30 @@ def test_accumulation_is_named_in_both(tmp_path: Path) -> None:
     ]
 
 
+def of_sites(bandwidth: str, outside: str) -> Study:
+    """Both sites have a line of that rate, and each node a rate of its own inside."""
+    link = {
+        "shaped": True, "bandwidth": bandwidth, "latency": "1 ms", "medium": "switched",
+        "sites": [{"name": name, "bandwidth": outside} for name in ("a", "b")],
+    }  # fmt: skip
+    return quick(extra={"link": link}, arms=("ring", "threshold"))
+
+
+def test_the_bandwidth_between_sites_is_that_of_their_lines_and_may_be_compared(tmp_path: Path) -> None:
+    cells = folders(tmp_path, *(of_sites("1 Gbit/s", outside) for outside in ("20 Mbit/s", "50 Mbit/s", "100 Mbit/s")))
+    (group,) = group_cells(cells)
+    assert group.bandwidths == [2e7, 5e7, 1e8] and len(group.at(5e7)) == 2
+    assert {flat_settings(cell)[BANDWIDTH_KEY] for cell in cells} == {"20 Mbit/s", "50 Mbit/s", "100 Mbit/s"}
+
+
+def test_what_nodes_have_inside_their_sites_is_never_mixed(tmp_path: Path) -> None:
+    found = group_cells(folders(tmp_path, *(of_sites(inside, "20 Mbit/s") for inside in ("1 Gbit/s", "100 Mbit/s"))))
+    assert [group.words for group in found] == [f"bandwidth inside sites {rate}" for rate in ("100 Mbit/s", "1 Gbit/s")]
+    assert [group.bandwidths for group in found] == [[2e7], [2e7]]
+    slow = group_cells(folders(tmp_path / "b", *(of_sites(inside, "1 Gbit/s") for inside in ("2 Mbit/s", "8 Mbit/s"))))
+    assert [group.bandwidths for group in slow] == [[2e6, 8e6]], "there the nodes' own links are the slowest"
+
+
 def test_one_node_alone_is_a_group(tmp_path: Path) -> None:
     (group,) = group_cells(folders(tmp_path, quick(arms=("single",))))
     assert group.bandwidths == [None] and len(group.at(None)) == 1

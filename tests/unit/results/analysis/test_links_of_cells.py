@@ -20,9 +20,24 @@ from bwbench.results.analysis.cells import _link_facts
         ("unshaped", None, None, "unshaped link"),
         (
             {"bandwidth": "1 Gbit/s", "latency": "0.25 ms", "regions": ["ohio", "seoul"]},
-            1e9,
+            529e6,
             0.1595,
             "2 sites (ohio, seoul): 529 Mbit/s, RTT 160 ms between them",
+        ),
+        (  # the line of one of them is slower one way
+            {
+                "bandwidth": "1 Gbit/s",
+                "sites": {"a": {"up": "20 Mbit/s", "down": "90 Mbit/s"}, "b": {"bandwidth": "50 Mbit/s"}},
+            },
+            20e6,
+            0.0,
+            "2 sites (a, b): 20 to 50 Mbit/s",
+        ),
+        (  # a node is slower than the line that it shares
+            {"bandwidth": "10 Mbit/s", "latency": "1 ms", "sites": ["a", "b"], "paths": {"a": {"b": "1 Gbit/s 9 ms"}}},
+            10e6,
+            0.02,
+            "2 sites (a, b): 10 Mbit/s, RTT 20 ms between them",
         ),
     ],
 )

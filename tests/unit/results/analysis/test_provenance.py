@@ -36,8 +36,8 @@ def test_hosts_go_by_their_names() -> None:
 
 
 def test_one_node_alone_on_the_first_host_mixes_nothing() -> None:
-    assert mixed_note([("anna", "", ""), ("anna+ben", "", "")]) is None
-    assert mixed_note([("anna", "", ""), ("ben+carl", "", "")]) == "Mixed: 2 hosts (anna, ben+carl)."
+    assert mixed_note([("anna", "", "", ""), ("anna+ben", "", "", "")]) is None
+    assert mixed_note([("anna", "", "", ""), ("ben+carl", "", "", "")]) == "Mixed: 2 hosts (anna, ben+carl)."
 
 
 def found(*pairs: tuple[int, int, float, float]) -> LinkRecord:
@@ -80,6 +80,11 @@ def test_what_hosts_differ_in_is_told() -> None:
         "Ranks ran on hosts that differ in processor (N100, i5); number of cores (2, 4); "
         "congestion control (bbr, cubic)."
     )
+
+
+def test_hosts_of_which_one_alone_compiles_its_codecs_are_told_apart() -> None:
+    note = unlike_hosts_note([folder({**ANNA, "compiled_codecs": True}, {**BEN, "compiled_codecs": False}, BEN)])
+    assert note == "Ranks ran on hosts that differ in codecs (compiled, in Python)."
 
 
 def test_the_congestion_control_of_real_hosts_is_told_as_that_of_emulated_ones_is() -> None:

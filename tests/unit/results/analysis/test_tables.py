@@ -68,6 +68,16 @@ def test_unlike_hosts_and_commits_are_said(tmp_path: Path, changes: dict[str, ob
     assert any(words in note for note in results.notes)
 
 
+@pytest.mark.parametrize(("arm", "is_said"), [("ring-fp16", True), ("ring", False)])
+def test_codecs_that_ran_in_unlike_ways_are_said_where_there_are_any(tmp_path: Path, arm: str, is_said: bool) -> None:
+    study = Study(arms=(arm,), repeats=3, limit_s=1.0, environment={"compiled_codecs": True})
+    first, second, _ = write_study(tmp_path, study)
+    rewrite(first / "attempt-1" / "environment.json", compiled_codecs=False)
+    rewrite(second / "attempt-1" / "environment.json", compiled_codecs=None)  # of an older version, which did not say
+    (results,) = load_results(tmp_path)
+    assert any("2 ways of codecs (compiled, in Python)" in note for note in results.notes) is is_said
+
+
 def test_like_hosts_need_no_note(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ring",), repeats=2, limit_s=1.0))
     assert load_results(tmp_path)[0].notes == []

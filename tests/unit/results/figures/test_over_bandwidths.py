@@ -78,6 +78,19 @@ def test_no_run_is_faster_than_its_link(sweep: Results) -> None:
     assert bound.at(1e6) == pytest.approx(10 * bound.at(1e7))
 
 
+def test_lines_between_sites_make_the_axis_and_bytes_of_a_node_bound_nothing_there(tmp_path: Path) -> None:
+    for rate_mbps in (20, 50, 100):
+        link = {
+            "shaped": True, "bandwidth": "1 Gbit/s", "latency": "1 ms", "medium": "switched",
+            "sites": [{"name": name, "bandwidth": f"{rate_mbps} Mbit/s"} for name in ("a", "b")],
+        }  # fmt: skip
+        bandwidths = (float(rate_mbps),)
+        write_study(tmp_path, Study(arms=("ddp", "threshold"), bandwidths_mbps=bandwidths, extra={"link": link}))
+    (results,) = load_results(tmp_path)
+    assert sorted(set(SpeedUp().table(results)["bandwidth_bps"])) == [2e7, 5e7, 1e8]
+    assert link_bound_of(results, SECONDS) is None
+
+
 def test_marks_stay_with_their_bandwidth_however_many_arms_there_are() -> None:
     marks = tuple(Mark(bps, 1.0) for bps in (1e6, 2e6, 5e6))
     factors = _dodges([ArmLine(f"arm-{number}", STYLE, "", marks) for number in range(30)])

@@ -1,0 +1,1 @@
+"""Parts of the benchmarks whose ranks train by ``distribute``."""

@@ -1,0 +1,79 @@
+"""The ranks of a benchmark on the hosts of an emulated network: the same script is started for each, as torchrun would.
+
+A script measures in one function, which asks for its ranks, and trains in another one, which each of them calls:
+
+    if __name__ == "__main__":
+        run_script(main, train)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bwbench.network.emulate import emulate
+from bwbench.network.link import Link
+
+Asked = dict[str, Any]  # by the script of its ranks
+Told = dict[str, Any]  # by a rank of what it measured
+AS_RANK, OUT, PORT = "--as-rank", "out", "29500"
+
+
+def run_script(main: Callable[[], None], train: Callable[[Asked], None]) -> None:
+    """The one or the other, by how the script was called."""
+    if sys.argv[1:2] == [AS_RANK]:
+        train(json.loads(sys.argv[2]))
+    else:
+        main()
+
+
+def ask_ranks(script: str, link: Link, num_hosts: int, asked: Asked, limit_s: float, per_host: int = 1) -> list[Told]:
+    """Run all ranks to their end, and return what each of them told, by rank.
+
+    Args:
+        script: its file; what its ``train`` is called with is ``asked``, and where to ``tell``.
+        limit_s: for all of them together.
+        per_host: ranks of a host, whose numbers are consecutive.
+
+    Raises:
+        SystemExit: one failed, or they took longer.
+    """
+    num_ranks = num_hosts * per_host
+    with tempfile.TemporaryDirectory() as folder, emulate(link, num_hosts) as nodes:
+        words = [sys.executable, script, AS_RANK, json.dumps({**asked, OUT: folder})]
+        processes = []
+        for rank in range(num_ranks):
+            node = nodes[rank // per_host]
+            environment = {
+                **os.environ,
+                **node.environment,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(num_ranks),
+                "LOCAL_WORLD_SIZE": str(per_host),
+                "LOCAL_RANK": str(rank % per_host),
+                "MASTER_ADDR": nodes[0].address,
+                "MASTER_PORT": PORT,
+                "OMP_NUM_THREADS": "1",
+                "INTERFACE": node.interface,
+            }
+            processes.append(node.popen(words, env=environment))
+        deadline = time.monotonic() + limit_s
+        for process in processes:
+            if process.wait(max(0.0, deadline - time.monotonic())) != 0:
+                raise SystemExit(f"a rank failed, or took longer than {limit_s:.0f} s")
+        return [json.loads(_file_of(rank, folder).read_text()) for rank in range(num_ranks)]
+
+
+def tell(asked: Asked, told: Told) -> None:
+    """From a rank, at its end: hand over what it measured."""
+    _file_of(int(os.environ["RANK"]), asked[OUT]).write_text(json.dumps(told))
+
+
+def _file_of(rank: int, folder: str) -> Path:
+    return Path(folder, f"rank{rank}.json")
