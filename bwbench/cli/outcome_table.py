@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from shlex import quote
 
 from bwbench.base.plain_data import JsonObject, mapping_at
 from bwbench.base.step_time import recorded_step_times
@@ -22,6 +23,7 @@ from bwbench.cli.output import MAX_ROWS, FittedTable, fit_table, seconds, size
 from bwbench.methods.roles import REFERENCE, standing_by_name
 from bwbench.records import CellFolder
 from bwbench.records.schema import Measurement
+from bwbench.results.analysis.answer import usual_baseline
 from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.caveats import COMPOSED_MARK
@@ -154,6 +156,19 @@ def outcome_notes(done: Sequence[CellFolder], planned: Configs) -> Iterator[str]
     yield from notes_on(done, rows)
     if any(len(outcome.folders) == 1 for outcome in _outcomes(done, planned, labels, own)):
         yield f"n = 1: {ONE_REPEAT}."
+
+
+def where_rates_stand(done: Iterable[CellFolder]) -> Iterator[str]:
+    """The command that says samples a second, of each experiment without a target: the table has times to one alone."""
+    arms: dict[Path, dict[str, str]] = {}  # by the experiment's folder: names and roles
+    for folder in done:
+        if folder.cell.config.get("target") is None and not is_virtual(folder):
+            arms.setdefault(folder.path.parent, {})[str(folder.cell.arm)] = standing_of(folder.cell).role
+    for path, roles in arms.items():
+        alone = next((name for name, role in roles.items() if role == REFERENCE), None)
+        baseline = alone or usual_baseline(roles) or min(roles)
+        command = f"bwbench compare {quote(str(path))} --baseline {quote(baseline)}"
+        yield f"no target, so no time to it; samples a second: `{command}`"
 
 
 def _outcomes(cells: Sequence[CellFolder], planned: Configs, labels: Mapping[str, str], own: OwnSteps) -> list[Outcome]:
