@@ -41,6 +41,7 @@ WORKER_BYTES, SHARED_BYTES = 140e6, 300e6
 USABLE_SHARE = 0.9  # of the machine's memory: the rest is the system's, the relay's and this program's
 MOST_SHRINK = 1024.0
 MALLOC_MARGIN = 1.2  # memory that comes and goes, in several threads, is not given back at once: measured
+_DIGITS = 3  # of a number of bytes in messages
 PAYLOAD_TOLERANCE = 0.02  # of what a shrunk payload may miss the whole one's share by: headers, rounded shapes
 
 
@@ -187,7 +188,7 @@ def memory_words(configs: Iterable[CellConfig]) -> str | None:
     factors = " or ".join(f"{factor:g}" for factor in shrunk)
     divided = f"; shrink {factors}: bytes and rates are divided by it" if shrunk else ""
     who = f"{largest.nodes} nodes with {largest.algorithm.name}"
-    return f"memory: up to {MEMORY.format(_round(most))} ({who}) of {MEMORY.format(_round(machine_bytes()))}{divided}"
+    return f"memory: up to {MEMORY.show(most, _DIGITS)} ({who}) of {MEMORY.show(machine_bytes(), _DIGITS)}{divided}"
 
 
 def _has(component: object, option: str) -> bool:
@@ -232,8 +233,8 @@ def auto_shrink(config: CellConfig, model: ModelShapes, usable_bytes: float | No
     while need.total_bytes > usable and factor < MOST_SHRINK:
         factor *= 2
         need = memory_need(config.model_copy(update={"shrink": factor}), model)
-    why = f"{config.nodes} nodes need {MEMORY.format(_round(whole.total_bytes))} of memory, and this machine has "
-    return factor, f"shrink: auto is {factor:g}: {why}{MEMORY.format(_round(usable))} for them"
+    why = f"{config.nodes} nodes need {MEMORY.show(whole.total_bytes, _DIGITS)} of memory, and this machine has "
+    return factor, f"shrink: auto is {factor:g}: {why}{MEMORY.show(usable, _DIGITS)} for them"
 
 
 def shape_refusals(config: CellConfig) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -322,12 +323,8 @@ def _too_large(config: CellConfig, model: ModelShapes, need: MemoryNeed, usable:
     smaller = [name for name in PUBLISHED if memory_need(config, published_model(name)).total_bytes <= usable]
     if smaller:
         fits.append(f"the shapes of {', '.join(smaller)}")
-    needed, there_is = (MEMORY.format(_round(num_bytes)) for num_bytes in (need.total_bytes, usable))
+    needed, there_is = (MEMORY.show(num_bytes, _DIGITS) for num_bytes in (need.total_bytes, usable))
     return (
         f"nodes: {config.nodes} nodes of {model.name} with {config.algorithm.name} need {needed} of memory, and this "
         f"machine has {there_is} for them; what would fit: {'; '.join(fits) or 'nothing'}"
     )
-
-
-def _round(num_bytes: float) -> float:
-    return float(f"{num_bytes:.3g}")

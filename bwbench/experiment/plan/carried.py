@@ -92,7 +92,7 @@ def not_carried(planned: Iterable[PlannedCell], estimates: Mapping[str, CellEsti
         own_s, least_s = load.own_step_s(config.nodes), load.least_step_s(config.nodes)
         most = load.most_nodes
         carried = f"{most} node{'s' if most != 1 else ''} of {_duration(load.step_s)}, or " if most else ""
-        slower = f"a dilation above {load.dilation:g}" if load.dilation > 1 else "try dilation: auto"
+        slower = "try dilation: auto" if load.dilation == 1 else f"a dilation above {load.dilation:g}"
         # Slow motion needs a link, and takes nothing off what a node by itself computes.
         or_slower = f"; or {slower}" if most and config.link.shaped else ""
         found[
