@@ -228,9 +228,12 @@ def test_without_a_target_it_is_said_where_samples_a_second_stand(
         file = write_study(tmp_path, name, repeats=1, arms=arms)
         items = list(plan_sweep([file], tmp_path / "results").selected)
         for item in items:
-            record(item, reason="samples", time_to_target_s=None)
-        said = printed(items, capsys)[1]
-        assert f"samples a second: `bwbench compare {tmp_path}/results/{name} --baseline {baseline}`" in said
+            steps = {"samples": 640, "steps": 10, "training_clock_s": 8.0 if item.cell.arm == baseline else 4.0}
+            record(item, reason="samples", time_to_target_s=None, **steps)
+        rows, said = printed(items, capsys)
+        assert f"beside {baseline}: `bwbench compare {tmp_path}/results/{name} --baseline {baseline}`" in said
+        assert [row.split()[0] == baseline for row in rows[:2]] == [False, True]
+        assert rows[0].split()[1:4] == ["400", "ms", "160"] and rows[1].split()[1:4] == ["800", "ms", "80"]
     items = study(tmp_path)
     for item in items:
         record(item)
