@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from bwbench.base.errors import EXIT_CELLS_FAILED, EXIT_OK, ConfigError, Problem, RecordError
 from bwbench.cli.answer_text import answer_lines
 from bwbench.cli.needed_here import check_needed
-from bwbench.cli.outcome_table import outcome_lines, outcome_notes
+from bwbench.cli.outcome_table import outcome_lines, outcome_notes, where_rates_stand
 from bwbench.cli.output import say_unreadable, stderr, table_width
 from bwbench.cli.sweep_progress import LiveProgress, PlainProgress
 from bwbench.experiment.plan import Forecast, doubts, foresee
@@ -172,7 +172,7 @@ def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
         for line in (*outcome_lines(done, configs, width), *([""] if in_short else []), *in_short[:-1]):
             print(line)
         sys.stdout.flush()
-    for note in outcome_notes(done, configs):
+    for note in (*outcome_notes(done, configs), *where_rates_stand(done)):
         stderr().print(f"note: {note}")
     undone = [(item, status) for item, _, status in cells if status is not None and status.status != "done"]
     for item, status in undone[:MOST_REASONS]:

@@ -113,7 +113,8 @@ def draw(
             notes |= dict.fromkeys(drawn.notes)
             skipped += drawn.skipped
     if not num_files:
-        raise ConfigError("\n  ".join([f"{taken.folder}: there is nothing to draw", *skipped]))
+        others = [f"`{again} --all` tries all other figures"] if wanted.is_first_look else []
+        raise ConfigError("\n  ".join([f"{taken.folder}: there is nothing to draw", *skipped, *others]))
     if verbose:
         _note(notes)
     if verbose or wanted.figures:  # who names a figure is told why it is not there

@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from shlex import quote
 
 from bwbench.base.plain_data import JsonObject, mapping_at
 from bwbench.base.step_time import recorded_step_times
-from bwbench.base.units import BANDWIDTH, rounded
+from bwbench.base.units import BANDWIDTH, DURATION, rounded
 from bwbench.cli.output import MAX_ROWS, FittedTable, fit_table, seconds, size
+from bwbench.experiment.config.real_size import NO_DATA
 from bwbench.methods.roles import REFERENCE, standing_by_name
 from bwbench.records import CellFolder
 from bwbench.records.schema import Measurement
+from bwbench.results.analysis.answer import usual_baseline
 from bwbench.results.analysis.arm_labels import arm_labels
 from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.caveats import COMPOSED_MARK
@@ -33,6 +36,7 @@ from bwbench.results.analysis.notes import notes_on
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import ONE_REPEAT, Arrival, Estimate, by_seed, estimate, number
 from bwbench.results.analysis.taken_apart import in_samples
+from bwbench.results.analysis.throughput import seconds_a_sample
 from bwbench.results.text import span
 
 _DIGITS = 4  # of a measured rate
@@ -80,11 +84,17 @@ class Outcome:
         found = in_samples(self.arrivals)
         return estimate(list(found.values())) if found else None
 
+    @cached_property
+    def sample(self) -> Estimate | None:
+        """Seconds of one, of all nodes together; None where there is a target, and where the nodes were virtual."""
+        found = seconds_a_sample(self.rows)
+        return estimate(list(found.values())) if found and not self.is_virtual else None
+
     @property
     def place(self) -> tuple[bool, float, float, str]:
-        """Where it stands below its link: by time, and behind those by samples."""
-        if self.time is not None:
-            return False, self.time.value, self.time.at_least, self.label
+        """Where it stands below its link: by time, without a target by that of a sample; behind those by samples."""
+        if (time := self.time or self.sample) is not None:
+            return False, time.value, time.at_least, self.label
         samples = self.samples
         return True, *((samples.value, samples.at_least) if samples else (math.inf, math.inf)), self.label
 
@@ -156,6 +166,19 @@ def outcome_notes(done: Sequence[CellFolder], planned: Configs) -> Iterator[str]
         yield f"n = 1: {ONE_REPEAT}."
 
 
+def where_rates_stand(done: Iterable[CellFolder]) -> Iterator[str]:
+    """The command that compares samples a second, of each experiment without a target."""
+    arms: dict[Path, dict[str, str]] = {}  # by the experiment's folder: names and roles
+    for folder in done:
+        if folder.cell.config.get("target") is None and not is_virtual(folder):
+            arms.setdefault(folder.path.parent, {})[str(folder.cell.arm)] = standing_of(folder.cell).role
+    for path, roles in arms.items():
+        alone = next((name for name, role in roles.items() if role == REFERENCE), None)
+        baseline = alone or usual_baseline(roles) or min(roles)
+        command = f"bwbench compare {quote(str(path))} --baseline {quote(baseline)}"
+        yield f"no target, so no time to it; samples a second beside {baseline}: `{command}`"
+
+
 def _outcomes(cells: Sequence[CellFolder], planned: Configs, labels: Mapping[str, str], own: OwnSteps) -> list[Outcome]:
     """Cells that differ in nothing but their seed, together."""
     together: dict[str, list[CellFolder]] = {}
@@ -202,13 +225,18 @@ def _in_common(cells: Sequence[CellFolder]) -> str:
 
     def each(*names: str) -> str:
         found = {tuple(row[name] for name in names) for row in rows}
-        return " or ".join(" on ".join(map(str, one)) for one in sorted(found, key=lambda one: [*map(sortable, one)]))
+        named = ([str(name) for name in one if name != NO_DATA] for one in sorted(found, key=_sorted_by))
+        return " or ".join(map(" on ".join, named))
 
     nodes = each("nodes")
     parts = [each("model", "dataset"), f"{nodes} {'node' if nodes == '1' else 'nodes'}"]
     parts += [f"batch {each('batch_size')} a node", *time_words(folder.cell.config for folder in linked)]
     target = {f"target {row['target_metric']} {number(row['target_value']):g}" for row in rows if row["target_metric"]}
     return ", ".join([*parts, *sorted(target)])
+
+
+def _sorted_by(values: Sequence[object]) -> list[tuple[int, float, str]]:
+    return [*map(sortable, values)]
 
 
 def _goodput_lines(rows: Sequence[Outcome]) -> Iterator[str]:
@@ -277,33 +305,53 @@ def _table(headings: Sequence[Sequence[Outcome]], singles: _Singles, width: int)
     compared = timed and any(singles.ratio(row) is not None for row in rows)
     times = [*(["time to target"] if timed else []), *(["vs single"] if compared else [])]
     seeds = ["seeds"] if len({row.seeds for row in rows}) > 1 else []
-    numbers = [*times, "samples", final, "payload/step", "wire/step", "n", *seeds]
+    outcome = [*times, "samples", final]
+    if aimless := any(row.sample for row in rows) and not any(row.arrivals for row in rows):  # none has a target
+        outcome = ["step", "samples a second"]
+    numbers = [*outcome, "payload/step", "wire/step", "n", *seeds]
     flat = [flat_settings(row.folders[0]) for row in rows]
     right = {*numbers, *(name for name in settings if all(isinstance(one.get(name), (int, float)) for one in flat))}
     columns = ["method", *(name.removesuffix(".name") for name in settings), *numbers]
     table = []
     for row in rows:
         time = [*([_time(row)] if timed else []), *([_ratio(singles.ratio(row))] if compared else [])]
-        table.append(_cells(row, settings, time, [_ranges(row.seeds)] if seeds else []))
+        found = _pace(row) if aimless else [*time, *_reached(row)]
+        table.append(_cells(row, settings, found, [_ranges(row.seeds)] if seeds else []))
     return fit_table(columns, table, width, less_needed=_LESS_NEEDED, right=right)
 
 
-def _cells(row: Outcome, settings: Sequence[str], time: Sequence[str], seeds: Sequence[str]) -> list[str]:
+def _cells(row: Outcome, settings: Sequence[str], outcome: Sequence[str], seeds: Sequence[str]) -> list[str]:
     flat = flat_settings(row.folders[0])
-    final = row.mean(lambda folder: folder.status.final_metric if folder.status is not None else None)
     arrived = sum(arrival.time_s is not None for arrival in row.arrivals.values())
     num, reached = len(row.folders), len(row.arrivals)
     return [
         row.label,
         *("-" if flat.get(name) is None else str(flat[name]) for name in settings),
-        *time,
-        "-" if row.samples is None else f"{'> ' if math.isinf(row.samples.value) else ''}{row.samples.at_least:.0f}",
-        "-" if final is None else f"{final:.3f}",
+        *outcome,
         size(row.mean(lambda folder: _a_step(folder, "payload_bytes"))),
         size(row.mean(_wire_a_step)),
         str(num) if arrived == reached else f"{arrived} of {num}",
         *seeds,
     ]
+
+
+def _reached(row: Outcome) -> list[str]:
+    """Samples to the target, and the metric at the end."""
+    final = row.mean(lambda folder: folder.status.final_metric if folder.status is not None else None)
+    return [
+        "-" if row.samples is None else f"{'> ' if math.isinf(row.samples.value) else ''}{row.samples.at_least:.0f}",
+        "-" if final is None else f"{final:.3f}",
+    ]
+
+
+def _pace(row: Outcome) -> list[str]:
+    """The mean step, and samples a second of all nodes: ``668 ms``, ``95.8 (94.9 to 96.7)``."""
+    step_s, one = row.mean(lambda folder: _a_step(folder, "training_clock_s")), row.sample
+    if step_s is None or one is None:
+        return ["-", "-"]
+    ends = "" if one.low is None or one.high is None else f" ({1 / one.high:.3g} to {1 / one.low:.3g})"
+    marks = f" {row.marks}" if row.marks else ""
+    return [DURATION.show(step_s, 3), f"{1 / one.value:.3g}{ends}{marks}"]
 
 
 def _time(row: Outcome) -> str:

@@ -104,7 +104,8 @@ def compare(
     """How many times faster each arm reaches the target than the baseline, with 95 % intervals.
 
     Besides: the bandwidth at which two arms are equally fast, and the arms that no other beats in both time and
-    accuracy. A target that was not reached gives bounds. Notes on what is left out go to stderr.
+    accuracy. A target that was not reached gives bounds. Cells without a target are compared by samples a second. Notes
+    on what is left out go to stderr.
     """
     taken = take(folder, published=published)
 

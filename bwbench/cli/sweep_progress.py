@@ -111,7 +111,7 @@ class PlainProgress(_Shown):
         row.note(event)
         if time.monotonic() - self._said_s > PLAIN_EVERY_S:
             self._said_s = time.monotonic()
-            self._say(cell, f"{row.metric} after {row.samples} samples, {seconds(row.clock_s)} of training")
+            self._say(cell, f"{row.metric} after {row.samples} samples, {seconds(row.clock_s)} of training".strip())
 
     def cell_finished(self, item: PlannedCell, status: Status) -> None:
         """Say how the cell ended."""

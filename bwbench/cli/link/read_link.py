@@ -31,6 +31,10 @@ _NO_RATE = (
     "how fast is the link? Give --bandwidth '10 Mbit/s', --up and --down, --trace FILE, --preset NAME ('bwbench link "
     "presets' lists them) or --link FILE"
 )
+_NO_RATE_THERE = (
+    "how fast is the link? Write 'bandwidth: 10 Mbit/s', 'up' and 'down', 'trace' or 'preset' there, or give one of "
+    "them as an option: --bandwidth '10 Mbit/s'"
+)
 
 
 def read_link(options: LinkOptions, num_nodes: int) -> Link:
@@ -40,7 +44,7 @@ def read_link(options: LinkOptions, num_nodes: int) -> Link:
     content = _merged(file.content if file else {}, said.expanded())
     if not content.keys() & {*_RATES, "preset", "shaped"}:
         if options.trace is None and options.preset is None:
-            said.problems.append(file.place.problem(_NO_RATE) if file else Problem(_NO_RATE))
+            said.problems.append(file.place.problem(_NO_RATE_THERE) if file else Problem(_NO_RATE))
         content["bandwidth"] = "1 Mbit/s"  # so that all else that is wrong is found too
     try:
         link = Link.model_validate(content)

@@ -41,6 +41,7 @@ WORKER_BYTES, SHARED_BYTES = 140e6, 300e6
 USABLE_SHARE = 0.9  # of the machine's memory: the rest is the system's, the relay's and this program's
 MOST_SHRINK = 1024.0
 MALLOC_MARGIN = 1.2  # memory that comes and goes, in several threads, is not given back at once: measured
+_DIGITS = 3  # of a number of bytes in messages
 PAYLOAD_TOLERANCE = 0.02  # of what a shrunk payload may miss the whole one's share by: headers, rounded shapes
 
 
@@ -187,7 +188,7 @@ def memory_words(configs: Iterable[CellConfig]) -> str | None:
     factors = " or ".join(f"{factor:g}" for factor in shrunk)
     divided = f"; shrink {factors}: bytes and rates are divided by it" if shrunk else ""
     who = f"{largest.nodes} nodes with {largest.algorithm.name}"
-    return f"memory: up to {MEMORY.show(most, 3)} ({who}) of {MEMORY.show(machine_bytes(), 3)}{divided}"
+    return f"memory: up to {MEMORY.show(most, _DIGITS)} ({who}) of {MEMORY.show(machine_bytes(), _DIGITS)}{divided}"
 
 
 def _has(component: object, option: str) -> bool:
@@ -232,7 +233,7 @@ def auto_shrink(config: CellConfig, model: ModelShapes, usable_bytes: float | No
     while need.total_bytes > usable and factor < MOST_SHRINK:
         factor *= 2
         need = memory_need(config.model_copy(update={"shrink": factor}), model)
-    needed, there_is = (MEMORY.show(num_bytes, 3) for num_bytes in (whole.total_bytes, usable))
+    needed, there_is = (MEMORY.show(num_bytes, _DIGITS) for num_bytes in (whole.total_bytes, usable))
     if factor == 1:  # in the same words for all methods; what the largest needs, a plan says anyway
         return factor, f"shrink: auto is 1: the nodes fit into the {there_is} of memory that this machine has for them"
     why = f"{config.nodes} nodes need {needed} of memory, and this machine has {there_is} for them"
@@ -325,7 +326,7 @@ def _too_large(config: CellConfig, model: ModelShapes, need: MemoryNeed, usable:
     smaller = [name for name in PUBLISHED if memory_need(config, published_model(name)).total_bytes <= usable]
     if smaller:
         fits.append(f"the shapes of {', '.join(smaller)}")
-    needed, there_is = (MEMORY.show(num_bytes, 3) for num_bytes in (need.total_bytes, usable))
+    needed, there_is = (MEMORY.show(num_bytes, _DIGITS) for num_bytes in (need.total_bytes, usable))
     return (
         f"nodes: {config.nodes} nodes of {model.name} with {config.algorithm.name} need {needed} of memory, and this "
         f"machine has {there_is} for them; what would fit: {'; '.join(fits) or 'nothing'}"

@@ -178,7 +178,8 @@ class Plan:
     @property
     def notes(self) -> list[str]:
         """What was decided for the user, and why."""
-        same = f"{self.num_identical} cells are the same as another one and run once"
+        several = f"{self.num_identical} cells are the same as another one and run once"
+        same = "1 cell is the same as another one and runs once" if self.num_identical == 1 else several
         return [*self.experiment.notes, *([same] if self.num_identical else [])]
 
 

@@ -50,6 +50,12 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def test_a_file_without_a_rate_is_told_what_to_write_in_it(tmp_path: Path) -> None:
+    (file := tmp_path / "cloud.yaml").write_text("link:\n  regions: [oregon, tokyo]\n")
+    (said,) = refusal(link_file=str(file))
+    assert "cloud.yaml:" in said and "Write 'bandwidth: 10 Mbit/s'" in said and "--link" not in said
+
+
 def test_every_option_means_the_key_of_its_name() -> None:
     found = link(
         up="1 Mbit/s", down="16 Mbit/s", latency="20 ms", jitter="2 ms", jitter_kind="independent",

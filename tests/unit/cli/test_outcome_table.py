@@ -221,6 +221,25 @@ def test_times_of_virtual_nodes_are_not_shown_and_their_samples_order_them(
     assert "their times say nothing" in said and "‡" not in said
 
 
+def test_without_a_target_it_is_said_where_samples_a_second_stand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, arms, baseline in (("one", "ring, single", "single"), ("two", "threshold, ring", "ring")):
+        file = write_study(tmp_path, name, repeats=1, arms=arms)
+        items = list(plan_sweep([file], tmp_path / "results").selected)
+        for item in items:
+            steps = {"samples": 640, "steps": 10, "training_clock_s": 8.0 if item.cell.arm == baseline else 4.0}
+            record(item, reason="samples", time_to_target_s=None, **steps)
+        rows, said = printed(items, capsys)
+        assert f"beside {baseline}: `bwbench compare {tmp_path}/results/{name} --baseline {baseline}`" in said
+        assert [row.split()[0] == baseline for row in rows[:2]] == [False, True]
+        assert rows[0].split()[1:4] == ["400", "ms", "160"] and rows[1].split()[1:4] == ["800", "ms", "80"]
+    items = study(tmp_path)
+    for item in items:
+        record(item)
+    assert "samples a second" not in printed(items, capsys)[1]
+
+
 def test_rates_of_a_matrix_are_compared_each_with_its_like_and_tuned_ones_across(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
