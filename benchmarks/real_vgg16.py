@@ -40,19 +40,24 @@ def main() -> None:
     parser.add_argument("--bandwidth", default="1 Gbit/s")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3, help="that count, after one that does not")
+    parser.add_argument("--unpaced", action="store_true", help="the real ring is not told its rate; its shapes are")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="hidden layers of 64, not 4096: 15 million parameters")
     options = parser.parse_args()
     hidden = 64 if options.quick else HIDDEN
     asked = {"batch": options.batch, "steps": options.steps, "hidden": hidden}
+    asked["link"] = "unpaced" if options.unpaced else options.bandwidth
     ranks = ask_ranks(__file__, Link(bandwidth=options.bandwidth, latency=LATENCY), NODES, asked, LIMIT_S)
     alone_s = statistics.median(step for rank in ranks for step in rank["alone_s"])
     share = statistics.median(step for rank in ranks for step in rank["backward_s"]) / alone_s
     together = zip(*(rank["together_s"] for rank in ranks), strict=True)
     together_s = statistics.median(max(steps) for steps in together)
     print(f"{NODES} nodes, {options.bandwidth}, {ranks[0]['parameters'] / 1e6:.2f} million parameters")
+    idle_s = statistics.median(ranks[0]["idle_s"])
     print(f"by itself {alone_s:.2f} s a step, {share:.0%} of it backward; together {together_s:.2f} s")
+    print(f"processors were idle for {idle_s:.2f} of {os.cpu_count()} x {together_s:.2f} s of such a step")
     content = {"bandwidth": options.bandwidth, "nodes": NODES, "batch": options.batch, "ranks": ranks}
+    content |= {"link": asked["link"], "idle_s": idle_s}
     content |= {"alone_s": alone_s, "backward": share, "together_s": together_s, "load": os.getloadavg()}
     if not options.quick:  # the shapes are those of the whole
         with tempfile.TemporaryDirectory() as folder:
@@ -111,12 +116,13 @@ def train(asked: dict[str, Any]) -> None:
     pictures = torch.randn(asked["batch"], 3, PIXELS, PIXELS, generator=random)
     labels = torch.randint(CLASSES, (asked["batch"],), generator=random)
     backward_s: list[float] = []
+    idle_s: list[float] = []
 
     def steps() -> list[float]:
         found = []
         for _ in range(asked["steps"] + 1):
             torch.distributed.barrier()
-            began_s = time.perf_counter()
+            began_s, began_idle_s = time.perf_counter(), seconds_idle()
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(pictures), labels)
             forward_s = time.perf_counter()
@@ -124,16 +130,25 @@ def train(asked: dict[str, Any]) -> None:
             backward_s.append(time.perf_counter() - forward_s)
             optimizer.step()
             found.append(time.perf_counter() - began_s)
+            idle_s.append(seconds_idle() - began_idle_s)
         return found[1:]
 
     alone_s, backward_alone_s = steps(), backward_s[1:]
-    with distribute(model, optimizer, "ring", link="unpaced"):
+    backward_s.clear()
+    idle_s.clear()
+    with distribute(model, optimizer, "ring", link=asked["link"]):
         together_s = steps()
     content = {"alone_s": alone_s, "backward_s": backward_alone_s, "together_s": together_s}
+    content |= {"backward_together_s": backward_s[1:], "idle_s": idle_s[1:]}
     content["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     tell(asked, content)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+
+
+def seconds_idle() -> float:
+    """What all processors together have been idle since the machine started."""
+    return int(Path("/proc/stat").read_text().split()[4]) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
