@@ -307,7 +307,8 @@ def _table(headings: Sequence[Sequence[Outcome]], singles: _Singles, width: int)
     seeds = ["seeds"] if len({row.seeds for row in rows}) > 1 else []
     outcome = [*times, "samples", final]
     if aimless := any(row.sample for row in rows) and not any(row.arrivals for row in rows):  # none has a target
-        outcome = ["step", "samples a second"]
+        learnt = any(_final(row) is not None for row in rows)
+        outcome = ["step", "samples a second", *([final] if learnt else [])]
     numbers = [*outcome, "payload/step", "wire/step", "n", *seeds]
     flat = [flat_settings(row.folders[0]) for row in rows]
     right = {*numbers, *(name for name in settings if all(isinstance(one.get(name), (int, float)) for one in flat))}
@@ -315,8 +316,8 @@ def _table(headings: Sequence[Sequence[Outcome]], singles: _Singles, width: int)
     table = []
     for row in rows:
         time = [*([_time(row)] if timed else []), *([_ratio(singles.ratio(row))] if compared else [])]
-        found = _pace(row) if aimless else [*time, *_reached(row)]
-        table.append(_cells(row, settings, found, [_ranges(row.seeds)] if seeds else []))
+        found = [*_pace(row), _in_words(_final(row))] if aimless else [*time, _samples(row), _in_words(_final(row))]
+        table.append(_cells(row, settings, found[: len(outcome)], [_ranges(row.seeds)] if seeds else []))
     return fit_table(columns, table, width, less_needed=_LESS_NEEDED, right=right)
 
 
@@ -335,13 +336,18 @@ def _cells(row: Outcome, settings: Sequence[str], outcome: Sequence[str], seeds:
     ]
 
 
-def _reached(row: Outcome) -> list[str]:
-    """Samples to the target, and the metric at the end."""
-    final = row.mean(lambda folder: folder.status.final_metric if folder.status is not None else None)
-    return [
-        "-" if row.samples is None else f"{'> ' if math.isinf(row.samples.value) else ''}{row.samples.at_least:.0f}",
-        "-" if final is None else f"{final:.3f}",
-    ]
+def _samples(row: Outcome) -> str:
+    """To the target."""
+    return "-" if row.samples is None else f"{'> ' if math.isinf(row.samples.value) else ''}{row.samples.at_least:.0f}"
+
+
+def _final(row: Outcome) -> float | None:
+    """The metric at the end; None where nothing is learnt."""
+    return row.mean(lambda folder: folder.status.final_metric if folder.status is not None else None)
+
+
+def _in_words(final: float | None) -> str:
+    return "-" if final is None else f"{final:.3f}"
 
 
 def _pace(row: Outcome) -> list[str]:
