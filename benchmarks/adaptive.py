@@ -31,7 +31,8 @@ import yaml
 from bwbench.base.errors import BwbenchError
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config import load_experiment
-from bwbench.experiment.config.tuned_table import TunedEntry, read_table
+from bwbench.experiment.config.cell_config import CellConfig
+from bwbench.experiment.config.tuned_table import TunedEntry, read_table, row_of
 from bwbench.experiment.plan import Cell, build_plan
 from bwbench.methods.algorithms.deco_choice import DecoSetting, DecoSgdConfig, steps_needed
 from bwbench.records import CellFolder
@@ -130,10 +131,12 @@ def needed_samples(entries: Sequence[TunedEntry]) -> Needed:
     """Samples to the target of each fixed setting, expected at the rate that its search has found."""
     found = {}
     for entry in entries:
-        options = DecoSgdConfig(**{key: value for key, value in dict(entry.algorithm).items() if key != "name"})
-        if not options.adapts and entry.lr is not None:
-            samples = entry.expected[0]
-            found[options.first] = (float(samples or entry.limit_samples), samples is not None)
+        algorithm = row_of(entry).setting["algorithm"]
+        if not isinstance(algorithm, dict) or algorithm.get("name") != "deco-sgd" or entry.lr is None:
+            continue
+        options = DecoSgdConfig.model_validate({key: value for key, value in algorithm.items() if key != "name"})
+        samples = entry.expected[0]
+        found[options.first] = (float(samples or entry.limit_samples), samples is not None)
     return found
 
 
@@ -174,24 +177,23 @@ def pace(events: EventsByRank, global_batch: int, samples: float) -> float:
     return clocks[before] + (steps - before) * (clocks[before + 1] - clocks[before])
 
 
-def link_of(cell: Cell) -> str:
-    """The trace that drives a cell's link upwards, or its rate and that it has outages."""
-    link = cell.config.link
+def link_of(config: CellConfig) -> str:
+    """The trace that drives a link upwards, or its rate and that it has outages."""
+    link = config.link
     if link.trace is not None and link.trace.up is not None:
         return Path(link.trace.up.file).stem
     return f"{BANDWIDTH.format(link.bandwidth_bps)}, outages"
 
 
 def race(cells: Sequence[Cell], results: Path, needed: Needed) -> list[Raced]:
-    """How long each setting should take on each link, in the order of the links. Raises SystemExit where one has not
-    run, or has no rate."""
+    """How long each setting should take on each link. Raises SystemExit where one has not run."""
     found = []
     for cell in cells:
         folder, setting = CellFolder(results / cell.experiment / cell.folder_name), setting_of(cell)
         if folder.status is None or folder.status.status != "done":
             raise SystemExit(f"{cell.slug} has not run, or not well: 'bwbench status {results}' says why")
         seconds = pace(folder.events(), cell.config.global_batch, needed[setting][0])
-        found.append(Raced(link_of(cell), setting, seconds))
+        found.append(Raced(link_of(cell.config), setting, seconds))
     return found
 
 
@@ -238,7 +240,7 @@ def choose(results: Path, *, default_costs: bool) -> None:
         mark = " *" if best[one.link] == one else ""
         print(f"{one.link}: {one.setting.ratio:g}, {one.setting.staleness} late: {one.expected_s:.1f} s{mark}")
     print(f"costs: {costs.options()}, which are off by {100 * math.expm1(costs.error):.0f} % of the samples")
-    links = list(dict.fromkeys(map(link_of, cells)))
+    links = list(dict.fromkeys(link_of(point.config) for point in experiment.points))  # as the file has them
     adaptive: list[Any] = [{"deco-sgd": costs.options()}, *(["deco-sgd"] if default_costs else [])]
     content = best_experiment(yaml.safe_load(RACE.read_text()), [best[link].setting for link in links], adaptive)
     text = yaml.safe_dump(content, sort_keys=False, width=120, default_flow_style=None)
@@ -270,7 +272,7 @@ def rows_of(cells: Sequence[Cell], results: Path) -> list[Row]:
     found: dict[tuple[str, str], list[CellFolder]] = {}
     fixed: dict[str, str] = {}
     for cell in cells:
-        folder, link = CellFolder(results / cell.experiment / cell.folder_name), link_of(cell)
+        folder, link = CellFolder(results / cell.experiment / cell.folder_name), link_of(cell.config)
         if not adapts(cell):
             fixed[link] = cell.arm
         if folder.status is not None and folder.status.status == "done":
