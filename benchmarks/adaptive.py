@@ -245,8 +245,9 @@ def choose(results: Path, *, default_costs: bool) -> None:
     content = best_experiment(yaml.safe_load(RACE.read_text()), [best[link].setting for link in links], adaptive)
     text = yaml.safe_dump(content, sort_keys=False, width=120, default_flow_style=None)
     BEST.write_text(
-        "# Is deco-sgd as fast as the fixed setting that is best on each link? 'benchmarks/adaptive.py --choose' wrote\n"
-        f"# this from the race of {RACE.name}, whose head says where traces and rates come from, and the cost.\n{text}"
+        "# Is deco-sgd as fast as the fixed setting that is best on each link? Written by 'benchmarks/adaptive.py\n"
+        f"# --choose' from the race of {RACE.name}, whose head says where traces and rates come from, and the cost.\n"
+        f"{text}"
     )
 
 
