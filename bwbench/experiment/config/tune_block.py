@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -82,6 +82,17 @@ def refusals_of(block: TuneBlock, configs: Sequence[CellConfig], place: Place) -
             yield place.problem(text)
 
 
+def as_searched(config: CellConfig) -> CellConfig:
+    """The configuration with which the rate of this arm is searched: a method that chooses by its link chooses nothing.
+
+    The same object where nothing about it hangs on a link.
+    """
+    options = config.algorithm.build(ALGORITHMS).as_searched()
+    if options == config.algorithm.options:
+        return config
+    return config.model_copy(update={"algorithm": replace(config.algorithm, options=options)})
+
+
 def tuned_options(block: TuneBlock, config: CellConfig) -> dict[str, list[Json]]:
     """Those of the block's options that this arm has, with their values; none for arms that compute the plain mean."""
     if not block.options or not _may_be_tuned(config):
@@ -134,7 +145,8 @@ def _rates(values: Sequence[Json], place: Place, problems: list[Problem]) -> tup
 
 
 def _may_be_tuned(config: CellConfig) -> bool:
-    return standing_of(config).kinship is None  # options of kin change how long a step takes, and not what is learnt
+    # Options of kin change how long a step takes, not what is learnt. What chooses by its link does not in a search.
+    return standing_of(config).kinship is None and as_searched(config) is config
 
 
 def _components(config: CellConfig) -> tuple[Component, ...]:

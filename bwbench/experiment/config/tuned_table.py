@@ -22,7 +22,7 @@ from bwbench.base.yaml_document import parse_yaml, read_text_file
 from bwbench.experiment.config.cell_config import METHOD_KEYS, CellConfig, TargetConfig, parse_dataset
 from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.matrix import COMPONENT_KEYS
-from bwbench.experiment.config.tune_block import Options
+from bwbench.experiment.config.tune_block import Options, as_searched
 from bwbench.experiment.kin import kin_key
 
 SCHEMA = 2
@@ -213,7 +213,7 @@ def middle_target(config: CellConfig) -> TargetConfig | None:
 def setting_of(config: CellConfig) -> Setting:
     """What a tuned rate belongs to, as an entry has it, out of a cell's configuration."""
     return {
-        "algorithm": config.algorithm.to_json(),
+        "algorithm": as_searched(config).algorithm.to_json(),
         "collective": config.collective.to_json(),
         "compression": [codec.to_json() for codec in config.compression],
         "model": config.model.to_json(),

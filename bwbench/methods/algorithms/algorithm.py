@@ -150,6 +150,13 @@ class AbstractAlgorithm(abc.ABC):
         """
         return self.options
 
+    def as_searched(self) -> ComponentConfig:
+        """Options with which its learning rate is searched, where there is no link. Pure.
+
+        Its own, unless they leave something open that follows from what a link does.
+        """
+        return self.options
+
     @abc.abstractmethod
     def attach(self, context: Context) -> AbstractRunning:
         """The method at work on this rank, in charge of the model's gradients. Sends nothing to speak of.

@@ -37,8 +37,9 @@ class DecoSgdConfig(ComponentConfig):
         least_ratio, most_ratio, most_staleness: bounds of what is chosen.
         ratio_cost: steps that are needed are taken to grow with it, see ``steps_needed``. At 0.002 a ratio of 1 % needs
             a fifth more, and 0.1 % three times as many.
-        staleness_cost: share of steps that each step of staleness is taken to cost: two steps late, twice as many.
-            A guess below what single runs took, see docs/algorithms/deco-sgd.md; both may be tuned.
+        staleness_cost: share of steps that each step of staleness is taken to cost: two steps late, twice as many. From
+            0, where the noise of gradients decides how many there are, to 1, where the step that the loss bears does;
+            0.5 is the middle. From 1 on nothing is ever late. docs/algorithms/deco-sgd.md says how to find both costs.
     """
 
     ratio: float | Literal["auto"] = "auto"
@@ -90,7 +91,7 @@ class DecoSgdConfig(ComponentConfig):
     @property
     def first(self) -> DecoSetting:
         """What training begins with."""
-        ratio = min(self.ratios, key=lambda one: abs(math.log(one / FIRST_RATIO)))
+        ratio = min(max(FIRST_RATIO, self.ratios[0]), self.ratios[-1])
         at_most = max(FIRST_STALENESS, self.stalenesses[0])
         return DecoSetting(ratio, max(one for one in self.stalenesses if one <= at_most))
 
@@ -170,6 +171,10 @@ def steps_needed(setting: DecoSetting, ratio_cost: float, staleness_cost: float)
 
     (1 + a (1 - d) / (d (1 - d/2)^T)) (1 + b T), for a ratio d and a staleness T: what is left out has to come later,
     the longer the less is sent; and staleness makes that worse, exponentially, which is what the paper finds.
+
+    The second factor is the rate of SGD with delayed gradients (Koloskova, Stich and Jaggi 2022, arXiv 2206.08307):
+    steps until the gradient is small are those that its noise asks for, whatever the delay, and those that smoothness
+    asks for, times the delay. ``staleness_cost`` is the share of the latter.
     """
     left_out = (1.0 - setting.ratio) / setting.ratio / (1.0 - setting.ratio / 2.0) ** setting.staleness
     return (1.0 + ratio_cost * left_out) * (1.0 + staleness_cost * setting.staleness)

@@ -113,6 +113,11 @@ class DecoSgd(AbstractAlgorithm):
             return "how much is sent and how late it is used follow from the link; give ratio and staleness as numbers"
         return None
 
+    def as_searched(self) -> DecoSgdConfig:
+        """With what training begins with: a search has no link to choose by."""
+        first = self.options.first
+        return DecoSgdConfig(ratio=first.ratio, staleness=first.staleness) if self.options.adapts else self.options
+
     def attach(self, context: Context) -> AbstractRunning:
         """Put the gradients into one flat buffer."""
         return RunningDecoSgd(context, self)

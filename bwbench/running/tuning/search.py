@@ -21,7 +21,7 @@ from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import needs_workers
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.method_names import arm_name
-from bwbench.experiment.config.tune_block import TuneBlock, tuned_options, variants_of, with_options
+from bwbench.experiment.config.tune_block import TuneBlock, as_searched, tuned_options, variants_of, with_options
 from bwbench.experiment.config.tuned import with_rate
 from bwbench.experiment.config.tuned_table import RateTrial, Row, middle_target, setting_of
 from bwbench.experiment.kin import kin_key
@@ -115,12 +115,12 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequenc
     Raises:
         ConfigError: a seed is one of the experiment's.
     """
-    found: dict[str, list[CellConfig]] = {}
+    found: dict[str, list[_Asked]] = {}
     for point in experiment.points_to_tune:
-        config = _trial_config(point.config, seed)
-        key = canonical([kin_key(config), setting_of(config)["target"]])
-        found.setdefault(key, []).append(config)
-    searches = [_search(configs, experiment.tune, widen) for configs in found.values()]
+        config, options = _trial_config(point.config, seed), tuned_options(experiment.tune, point.config)
+        key = canonical([kin_key(config), setting_of(config)["target"], options])
+        found.setdefault(key, []).append(_Asked(arm_name(point.config), config, options))
+    searches = [_search(asked, experiment.tune, widen) for asked in found.values()]
     most = max(len(search.variants) for search in searches)
     searches = [replace(search, budget=budget_of(len(search.grid), most)) for search in searches]
     _refuse_reported(experiment, seed, max(most_seeds(search) for search in searches))
@@ -157,12 +157,22 @@ def widening(rows: Sequence[Row]) -> int:
     return max(found)
 
 
-def _search(configs: Sequence[CellConfig], tune: TuneBlock, widen: int) -> Search:
+@dataclass(frozen=True)
+class _Asked:
+    """A cell that wants a rate: its arm, a training for it, and the options that are tuned beside the rate."""
+
+    arm: str
+    config: CellConfig
+    options: dict[str, list[Json]]
+
+
+def _search(asked: Sequence[_Asked], tune: TuneBlock, widen: int) -> Search:
     """The one search for cells that share a rate; it trains like the first of them. Its budget is still to be set."""
+    configs, options = [one.config for one in asked], asked[0].options
     first, grid = configs[0], _grid(configs[0], tune, widen)
-    arms = tuple(dict.fromkeys(map(arm_name, configs)))
-    variants = tuple(variants_of(tune, first))
-    search = Search(arms[0], first, grid, 0, arms, tuned_options(tune, first), variants)
+    arms = tuple(dict.fromkeys((arm_name(first), *(one.arm for one in asked))))
+    variants = tuple(variants_of(tune, first)) if options else ({},)
+    search = Search(arms[0], first, grid, 0, arms, options, variants)
     notes = []
     for key, value in (
         ("evaluate.every", lambda config: f"{config.evaluate.every_samples:g} samples"),
@@ -177,7 +187,7 @@ def _search(configs: Sequence[CellConfig], tune: TuneBlock, widen: int) -> Searc
 
 def _trial_config(config: CellConfig, seed: int) -> CellConfig:
     """A training of an arm; its nodes are virtual where the method allows it, since nobody asks for its times."""
-    config = config.model_copy(
+    config = as_searched(config).model_copy(
         update={
             "link": UNSHAPED,
             "launcher": "local",

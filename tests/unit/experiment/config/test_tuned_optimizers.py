@@ -100,6 +100,15 @@ def test_a_rate_belongs_to_the_decay_that_it_was_found_with(tmp_path: Path) -> N
     assert "the rate is down after 9000 samples" in problem(tmp_path, "limit.samples=18000", text=plain)
 
 
+def test_what_chooses_by_its_link_has_the_rate_of_the_setting_that_it_begins_with(tmp_path: Path) -> None:
+    fixed = BASE.replace("[ring, top-k, single]", "[{deco-sgd: {ratio: 0.01, staleness: 1}}]")
+    write_table(tmp_path / "tuning" / "study.yaml", "study", 1000, entries(tmp_path, fixed, lr=0.07))
+    adapts = TUNED.replace("[ring, top-k, single]", "[deco-sgd, {deco-sgd: {staleness_cost: 1.0, window: 8}}]")
+    assert {point.config.optimizer.options.lr for point in load(tmp_path, adapts).points} == {0.07}
+    never_late = TUNED.replace("[ring, top-k, single]", "[{deco-sgd: {most_staleness: 0}}]")
+    assert "algorithm.staleness 1 and not 0" in problem(tmp_path, text=never_late)
+
+
 def test_a_rate_belongs_to_the_average_that_it_was_judged_by(tmp_path: Path) -> None:
     averaged = BASE + "weight_average: {ema: 1000 samples}\n"
     write_table(tmp_path / "tuning" / "study.yaml", "study", 1000, entries(tmp_path, averaged))

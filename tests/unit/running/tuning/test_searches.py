@@ -130,3 +130,22 @@ def test_a_method_with_rates_of_its_own_has_its_own_grid(tmp_path):
     ring, demo = searches_of(load(tmp_path, text, tuning=True), seed=1000)
     assert demo.grid[len(demo.grid) // 2] == 0.001 and ring.grid[len(ring.grid) // 2] == 0.05
     assert ring.rates_key != demo.rates_key, "one does not make the other's grid grow"
+
+
+def test_what_chooses_by_its_link_is_searched_as_it_begins_and_shares_the_search_of_that_setting(tmp_path):
+    arms = "matrix: {algorithm: [deco-sgd, {deco-sgd: {ratio: 0.01, staleness: 1}}, {deco-sgd: {staleness: 0}}]}\n"
+    (search, other) = searches_of(load(tmp_path, PLAIN + arms), seed=1000)
+    assert search.arms == ("deco-sgd(ratio=0.01,staleness=1)", "deco-sgd")
+    trained = search.cell(Training(0.1)).config.algorithm.options
+    assert (trained.ratio, trained.staleness, trained.adapts) == (0.01, 1, False)
+    assert search.config.compute.virtual
+    assert other.config.algorithm.options.first.staleness == 0 and not other.config.algorithm.options.adapts
+
+
+def test_options_of_what_chooses_by_its_link_are_not_tuned(tmp_path):
+    arms = "matrix: {algorithm: [deco-sgd, {deco-sgd: {ratio: 0.01, staleness: 1}}]}\ntune: {ratio: [0.01, 0.02]}\n"
+    alone, fixed = searches_of(load(tmp_path, BASE + arms, tuning=True), seed=1000)
+    assert (alone.options, alone.variants) == ({}, ({},))
+    assert fixed.options == {"ratio": [0.01, 0.02]} and len(fixed.variants) == 2
+    with pytest.raises(ConfigError, match="no arm here learns otherwise with it"):
+        load(tmp_path, BASE + "algorithm: deco-sgd\ntune: {staleness_cost: [0.5, 1]}\n", tuning=True)
