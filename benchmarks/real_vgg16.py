@@ -5,8 +5,8 @@ the time of a step and the backward pass's share of it, then together. A cell of
 figures runs on the same link, in the machine's own time, as the real one does. Four nodes on two processors are short
 of them: what sends takes time from what computes, in the real steps and not in the declared ones.
 
-Usage: python benchmarks/real_vgg16.py [--bandwidth '1 Gbit/s'] [--batch 1] [--steps 3] [--json FILE] [--quick]
-                                       (five minutes, 12 GB of memory)
+Usage: python benchmarks/real_vgg16.py [--bandwidth '1 Gbit/s'] [--nodes 4] [--batch 1] [--steps 3]
+                                       [--unpaced] [--json FILE] [--quick] (five minutes, 12 GB of memory)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bwbench.network.link import Link
 from bwbench.records import iter_cells
 from bwbench.records.schema import Step
 
-NODES, LATENCY, LIMIT_S = 4, "0.1 ms", 900.0
+LATENCY, LIMIT_S = "0.1 ms", 900.0
 CONVOLUTIONS = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0: halve the picture
 HIDDEN, CLASSES, PIXELS = 4096, 1000, 224
 
@@ -38,6 +38,7 @@ HIDDEN, CLASSES, PIXELS = 4096, 1000, 224
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bandwidth", default="1 Gbit/s")
+    parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3, help="that count, after one that does not")
     parser.add_argument("--unpaced", action="store_true", help="the real ring is not told its rate; its shapes are")
@@ -47,37 +48,37 @@ def main() -> None:
     hidden = 64 if options.quick else HIDDEN
     asked = {"batch": options.batch, "steps": options.steps, "hidden": hidden}
     asked["link"] = "unpaced" if options.unpaced else options.bandwidth
-    ranks = ask_ranks(__file__, Link(bandwidth=options.bandwidth, latency=LATENCY), NODES, asked, LIMIT_S)
+    ranks = ask_ranks(__file__, Link(bandwidth=options.bandwidth, latency=LATENCY), options.nodes, asked, LIMIT_S)
     alone_s = statistics.median(step for rank in ranks for step in rank["alone_s"])
     share = statistics.median(step for rank in ranks for step in rank["backward_s"]) / alone_s
     together = zip(*(rank["together_s"] for rank in ranks), strict=True)
     together_s = statistics.median(max(steps) for steps in together)
-    print(f"{NODES} nodes, {options.bandwidth}, {ranks[0]['parameters'] / 1e6:.2f} million parameters")
+    print(f"{options.nodes} nodes, {options.bandwidth}, {ranks[0]['parameters'] / 1e6:.2f} million parameters")
     idle_s = statistics.median(ranks[0]["idle_s"])
     print(f"by itself {alone_s:.2f} s a step, {share:.0%} of it backward; together {together_s:.2f} s")
     print(f"processors were idle for {idle_s:.2f} of {os.cpu_count()} x {together_s:.2f} s of such a step")
-    content = {"bandwidth": options.bandwidth, "nodes": NODES, "batch": options.batch, "ranks": ranks}
+    content = {"bandwidth": options.bandwidth, "nodes": options.nodes, "batch": options.batch, "ranks": ranks}
     content |= {"link": asked["link"], "idle_s": idle_s}
     content |= {"alone_s": alone_s, "backward": share, "together_s": together_s, "load": os.getloadavg()}
     if not options.quick:  # the shapes are those of the whole
         with tempfile.TemporaryDirectory() as folder:
-            content |= of_shapes(options.bandwidth, alone_s, share, options.steps, Path(folder))
+            content |= of_shapes(options, alone_s, share, Path(folder))
         for name in ("shapes_s", "closed_form_s"):
             print(f"{name[:-2].replace('_', ' ')} {content[name]:.2f} s: {content[name] / together_s:.3f} of it")
     if options.json:
         options.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def of_shapes(bandwidth: str, step_s: float, backward: float, steps: int, folder: Path) -> dict[str, Any]:
+def of_shapes(options: argparse.Namespace, step_s: float, backward: float, folder: Path) -> dict[str, Any]:
     """The median step of a cell of shapes, and the closed form of it."""
     experiment: dict[str, object] = {
         "name": "real-vgg16",
-        "nodes": NODES,
-        "link": {"bandwidth": bandwidth, "latency": LATENCY},
+        "nodes": options.nodes,
+        "link": {"bandwidth": options.bandwidth, "latency": LATENCY},
         "model": {"shapes": {"of": "vgg16", "backward": round(backward, 4)}},
         "batch_size": 1,
         "compute": {"step_time": f"{1e3 * step_s:.1f} ms"},
-        "limit": {"steps": steps + 1},
+        "limit": {"steps": options.steps + 1},
         "algorithm": "ring",
     }
     bwbench.run(experiment, results=folder / "results")
