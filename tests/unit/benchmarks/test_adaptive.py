@@ -70,7 +70,7 @@ def test_what_is_written_is_an_experiment_with_the_best_of_each_link_and_the_ada
     file = tmp_path / "best.yaml"
     file.write_text(yaml.safe_dump(content | {"optimizer": {"sgd": {"lr": 0.1}}}, sort_keys=False))
     experiment = load_experiment(file)
-    assert (experiment.name, experiment.most_repeats, experiment.warnings) == ("adaptive", 5, [])
+    assert (experiment.name, experiment.most_repeats, experiment.warnings) == ("adaptive", 5, ())
     found = [(point.config.algorithm.options, point.config.link.bandwidth_bps) for point in experiment.points]
     assert [(options.first, options.adapts, bps) for options, bps in found] == [
         (SETTINGS[0], False, 2e6),
