@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -42,9 +42,21 @@ class Registry:
     ``plugins:`` adds to it by calling ``register`` on import.
     """
 
-    def __init__(self, kind: str, package: str, entries: Iterable[tuple[str, str, str]]) -> None:
-        """``entries``: name, ``module:Class`` below ``package``, and one line about it."""
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        entries: Iterable[tuple[str, str, str]],
+        gone: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make one of what is built in.
+
+        Args:
+            entries: name, ``module:Class`` below ``package``, and one line about it.
+            gone: names that older versions had, and a sentence on what is there in their place.
+        """
         self.kind = kind
+        self._gone = dict(gone or {})
         self._entries = {name: Entry(name, f"{package}.{target}", summary) for name, target, summary in entries}
         self._classes: dict[str, type[Any]] = {}
         self._entry_points_read = False
@@ -86,8 +98,11 @@ class Registry:
         return entry.target.partition(":")[0].partition(".")[0] if entry is not None and entry.installed else None
 
     def unknown(self, name: object, hint: str = "") -> str:
-        """The message for a name that is not here: ``hint``, else the nearest name; then all names."""
-        return f"unknown {self.kind} {name!r}.{hint or nearest(name, self.names())} Known: {', '.join(self.names())}."
+        """The message for a name that is not here: ``hint``, else what took its place, or the nearest name; then all."""
+        known = f"Known: {', '.join(self.names())}."
+        if not hint and name in self._gone:
+            return f"{self.kind} {name!r} is no more. {self._gone[str(name)]} {known}"
+        return f"unknown {self.kind} {name!r}.{hint or nearest(name, self.names())} {known}"
 
     def _read_entry_points(self) -> None:
         if self._entry_points_read:
@@ -284,20 +299,22 @@ FIGURES = Registry(
         (
             "bandwidth",
             "bandwidth:TimeToAccuracyByBandwidth",
-            "time to accuracy against bandwidth, where the matrix has one",
+            "time over the shortest at each bandwidth, where the matrix has several",
         ),
-        ("speedup", "speedup:SpeedUp", "speed-up over ddp against bandwidth, and where it ends"),
+        ("speedup", "speedup:SpeedUp", "speed-up over ddp taken apart: shorter steps, fewer samples"),
         ("throughput", "bandwidth:Throughput", "samples per second against bandwidth"),
-        ("best-algorithm", "best_algorithm:BestAlgorithm", "first to the target, by bandwidth and latency"),
+        ("best-algorithm", "best_algorithm:BestAlgorithm", "who may be the fastest, by bandwidth and latency"),
         ("batch-size", "batch_size:BatchSize", "samples and time to accuracy by batch"),
         ("nodes", "over_one_node:SpeedUpByNodes", "speed-up over one node by number of nodes"),
-        ("viability", "over_one_node:Viability", "speed-up over one node by load of the link"),
         ("topology", "topology_by_medium:TopologyByMedium", "central against decentral averaging, by medium"),
         ("links", "links_compared:LinksCompared", "time to accuracy on links of several kinds"),
         ("pareto", "against_bytes:Pareto", "time or accuracy against bytes, with the best arms marked"),
-        ("precision", "against_bytes:Precision", "accuracy lost to compression against bytes"),
-        ("link", "asked_and_achieved:LinkAskedAndAchieved", "links: asked against achieved, over all cells"),
+        ("precision", "precision:Precision", "accuracy lost to compression, and the bytes saved"),
     ],
+    gone={
+        "viability": "The figure 'nodes' has speed-ups over one node, and its table the load of the link with each.",
+        "link": "`bwbench report FOLDER` says in numbers how far links were from what was asked.",
+    },
 )
 
 REGISTRIES: dict[str, Registry] = {

@@ -12,6 +12,7 @@ from bwbench.results.figures.album import save
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.style import COLUMN_IN, PAGE_IN
 from bwbench.results.section.content import Block, Table
+from bwbench.results.section.threats import link_table
 from bwbench.results.section.time_and_accuracy import accuracy_blocks, baseline_of, speedup_blocks, time_blocks
 
 
@@ -41,7 +42,12 @@ class Pictures:
         return self._drawn[key]
 
     def tables(self, kind: str, experiment: str, group: str = "", baseline: str | None = None) -> Iterator[Table]:
-        """The tables of an experiment: ``times``, ``speedups`` or ``accuracy``."""
+        """The tables of an experiment: ``times``, ``speedups`` or ``accuracy``; ``links``, of ``all`` of them, is one."""
+        if kind == "links":
+            self._groups(experiment)
+            known = {name: [folder for one in groups for folder in one.done] for name, groups in self._results.items()}
+            yield from link_table({name: done for name, done in known.items() if experiment in ("all", name)})
+            return
         groups = [one for one in self._groups(experiment) if group in one.label]
         against = baseline or baseline_of(groups)
         for one in groups:

@@ -1,4 +1,4 @@
-"""Below which bandwidth does the method start to matter: time to accuracy against bandwidth, a line an arm.
+"""Below which bandwidth does the method start to matter: each arm's time beside the shortest, against bandwidth.
 
 And speed apart from accuracy: how many samples a second each method trains on.
 """
@@ -6,197 +6,162 @@ And speed apart from accuracy: how many samples a second each method trains on.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
-from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from bwbench.experiment.config.method_names import BASELINES
-from bwbench.methods.roles import HEADROOM, REFERENCE
-from bwbench.results.analysis.results import Results, arrivals_by_seed, arrivals_over_bandwidths
-from bwbench.results.analysis.statistics import estimate, geometric_interval
+from bwbench.base.units import BANDWIDTH
+from bwbench.methods.roles import REFERENCE
+from bwbench.results.analysis.results import Results
+from bwbench.results.analysis.statistics import geometric_interval
 from bwbench.results.figures import captions, lines
+from bwbench.results.figures.arm_map import MapCell, cells_of, order_of
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.marks import BOUND, draw_mark, label_log_axis
-from bwbench.results.figures.style import INK, SMALL_PT, arm_style
+from bwbench.results.figures.best_algorithm import Race, race_rows, races_of
+from bwbench.results.figures.families import Shown, shown_arms
+from bwbench.results.figures.frame import framed_axes
+from bwbench.results.figures.links_compared import ranked
+from bwbench.results.figures.marks import draw_mark, label_log_axis
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT, arm_style
 
-_INTERVAL_SHOWN = 4.0  # of an interval beyond all marks; at n = 2 it may span decades
-_ARROW_IN = 0.085  # between censored arms at one bandwidth
-_ROOM_BELOW = 0.17  # of the height of all levels, under the lowest one, where limits are named
+_BODY_IN = {True: 3.0, False: 2.5}  # height by whether the picture is wide
+_FEW = 0.5  # of the drawn arms: where fewer ran, what is shortest there says little
+_HEADROOM = 1.35  # times the slowest arm
 
 
 class TimeToAccuracyByBandwidth(AbstractFigure):
-    """Log-log lines with intervals. Limits: one node alone, computing alone, and what the link's rate alone allows."""
+    """A line an arm: how many times as long it takes as the fastest one there. Full marks may be the fastest."""
 
     name = "bandwidth"
     compares = frozenset({"link.bandwidth"})
 
     def applies(self, results: Results) -> str | None:
-        """Needs a target, and one arm at two bandwidths or more."""
-        return captions.too_few_bandwidths(results) or captions.without_times_to_target(results)
+        """Needs a target, and two arms of which one reaches it at two bandwidths or more."""
+        why_not = captions.too_few_bandwidths(results) or captions.without_times_to_target(results)
+        if why_not is not None:
+            return why_not
+        if len(order_of([race.best for race in races_of(results)])) < 2:
+            return "only one arm"
+        drawn = shown_of(results)
+        return None if len(_drawn_races(results, drawn)) > 1 else "arms reached the target at one bandwidth at most"
 
     def table(self, results: Results) -> pd.DataFrame:
-        """One row an arm and bandwidth."""
-        return results.times
+        """One row an arm and bandwidth: its time, and that over the shortest there."""
+        drawn = shown_of(results)
+        rates = {race.bandwidth_bps for race in _drawn_races(results, drawn)}
+        table = race_rows(results)
+        return table.assign(drawn=table["arm"].isin(drawn.arms) & table["bandwidth_bps"].isin(rates))
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        table = self.table(results)
-        shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
-        unit = captions.time_unit(float(table["at_least_s"].max()))
-        arms = lines.of_arms(shaped, results, lambda row: _mark(results, row, unit))
-        bound = link_bound_of(results, unit)
-        title = f"Time to {captions.timed_target(results)} against bandwidth"
-        setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
-        notes = [*_how_to_read(table, bound, results.limits), *results.notes]
-        figure, axes = lines.framed(width_in, title, setting, notes, arms)
-        bandwidths = sorted(shaped["bandwidth_bps"].unique())
+        drawn, wide = shown_of(results), width_in >= PAGE_IN
+        races = _drawn_races(results, drawn)
+        marks = captions.common_marks(results)
+        bandwidths = [race.bandwidth_bps for race in races]
+        counts = [race.best.times[arm].num for race in races for arm in drawn.arms if arm in race.best.times]
+        title = f"Time to {captions.timed_target(results)}{marks.text}"
+        setting = captions.setting_line(results, num_runs=counts, with_bandwidth=False)
+        cells = [{arm: cell for arm, cell in cells_of(race.best).items() if arm in drawn.arms} for race in races]
+        left_out = [race for race in races_of(results) if race not in races]
+        notes = [_how_to_read(cells, left_out), *drawn.note(results.labels), *results.notes]
+        figure, axes = framed_axes(width_in, _BODY_IN[wide], title, setting, notes)
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
-        ends = lines.draw(figure, axes, arms, width_in, bounds=False)
-        leftmost = _draw_censored(axes, shaped, results.roles, unit, width_in)
-        limits = {arm: level for arm in results.limits if (level := _limit(results, arm, unit)) is not None}
-        for level in limits.values():
-            lines.draw_level(axes, level)
-        _finish(axes, bandwidths, leftmost, table["at_least_s"] / unit.seconds, unit)
-        if lines.named_at_ends(arms, width_in):
-            lines.name_ends(figure, axes, ends, list(limits.values()))
-        else:
-            named = {arm: lines.limit_name(level.name, arm, results.roles[arm]) for arm, level in limits.items()}
-            lines.name_levels(figure, axes, [replace(limits[arm], name=name) for arm, name in named.items()])
+        axes.axhline(1.0, color=FAINT, linewidth=0.8, zorder=1)
+        ends = []
+        for arm in drawn.arms:
+            label = marks.label(results, arm)
+            label = label if wide else captions.in_two_lines(label)
+            its = [of_race.get(arm) for of_race in cells]
+            ends.append(_draw_arm(axes, arm, results.roles[arm], bandwidths, its, label))
+        highest = max(cell.over for of_race in cells for cell in of_race.values())
+        axes.grid(True)
+        axes.set_xlim(bandwidths[0] / 1.25, bandwidths[-1] * 1.15)
+        axes.set_ylim(0.88, max(highest * _HEADROOM, 2.2))
+        label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=_BODY_IN[wide])
+        axes.set_ylabel("time over the shortest")
+        _name_shortest(axes, races)
+        lines.name_ends(figure, axes, ends, size_pt=TEXT_PT if wide else SMALL_PT)
         lines.thin_ticks(figure, axes, bandwidths)
-        if bound is not None:
-            draw_link_bound(axes, bound)
         return figure
 
 
-def _mark(results: Results, row: Mapping[Hashable, Any], unit: captions.TimeUnit) -> lines.Mark:
-    cells = results.cells[
-        (results.cells["arm"] == row["arm"]) & (results.cells["bandwidth_bps"] == row["bandwidth_bps"])
+def shown_of(results: Results) -> Shown:
+    """The arms that are drawn."""
+    races = [race.best for race in races_of(results)]
+    return shown_arms(results, order_of(races), [race.first for race in races if race.first is not None])
+
+
+def _drawn_races(results: Results, drawn: Shown) -> list[Race]:
+    """The races that somebody finished, of those at which half of the drawn arms ran."""
+    return [
+        race
+        for race in races_of(results)
+        if race.best.first is not None and len(race.best.times.keys() & set(drawn.arms)) >= _FEW * len(drawn.arms)
     ]
-    dots = tuple((one.at_least / unit.seconds, one.time_s is None) for one in arrivals_by_seed(cells).values())
-    value, low, high = (row[column] / unit.seconds for column in ("at_least_s", "low_s", "high_s"))
-    bound = ">" if math.isinf(row["time_s"]) else ""
-    return lines.Mark(row["bandwidth_bps"], value, low, high, bound, dots, row["num_host_bound"] > 0)
 
 
-def _draw_censored(
-    axes: Axes, shaped: pd.DataFrame, roles: Mapping[str, str], unit: captions.TimeUnit, width_in: float
-) -> float:
-    """Arrows upwards from the limit, side by side: these arms take longer. Returns where the axis must begin."""
-    bandwidths = sorted(shaped["bandwidth_bps"].unique())
-    decades_per_in = math.log10(bandwidths[-1] / bandwidths[0]) / max(1.0, width_in - 2.0)  # 2 in beside the axes
-    nearest = min(math.log10(high / low) for low, high in pairwise(bandwidths))
-    leftmost = math.inf
-    for _, rows in shaped[shaped["time_s"].map(math.isinf)].groupby("bandwidth_bps"):
-        pitch = min(_ARROW_IN * decades_per_in, 0.8 * nearest / len(rows))
-        for number, row in enumerate(rows.sort_values("arm").to_dict("records")):
-            x = row["bandwidth_bps"] * 10 ** (pitch * (number - (len(rows) - 1) / 2))
-            leftmost = min(leftmost, x / 10**pitch)
-            style = arm_style(row["arm"], roles[row["arm"]])
-            draw_mark(axes, (x, row["at_least_s"] / unit.seconds), style=style, bound=">", **BOUND)
-    return leftmost
+def _draw_arm(
+    axes: Axes, arm: str, role: str, bandwidths: Sequence[float], cells: Sequence[MapCell | None], label: str
+) -> lines.LineEnd:
+    """The marks of an arm, joined where it ran on neighbouring links and arrived; returns where they end."""
+    style = arm_style(arm, role)
+    places = list(zip(bandwidths, cells, strict=True))
+    for known, part in groupby(places, lambda place: place[1] is not None and not place[1].bound):
+        if known:
+            x, y = zip(*((bps, cell.over) for bps, cell in part if cell is not None), strict=True)
+            axes.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.2, zorder=3)
+    for bps, cell in places:
+        if cell is not None:
+            draw_mark(axes, (bps, cell.over), (None, None), style, ">" if cell.bound else "", size=4.4,
+                      hollow=not (cell.best or cell.untold), edges=(0.4, 0.9))  # fmt: skip
+    at, last = next((bps, cell) for bps, cell in reversed(places) if cell is not None)
+    return lines.LineEnd(at, last.over, label, style.color)
 
 
-def _limit(results: Results, arm: str, unit: captions.TimeUnit) -> lines.Level | None:
-    """The line of an arm that no link concerns; each seed counts once."""
-    cells = results.cells[results.cells["arm"] == arm]
-    arrivals = list(arrivals_over_bandwidths(cells).values())
-    if not arrivals:
-        return None
-    role = results.roles[arm]
-    style, centre = arm_style(arm, role), estimate(arrivals)
-    low, high = ((math.nan if end is None else end / unit.seconds) for end in (centre.low, centre.high))
-    name = captions.label_of(results, arm, sum(map(bool, cells["composed"])), len(cells))
-    name = f"{name}, not reached" if math.isinf(centre.value) else name
-    dots = tuple(arrival.at_least / unit.seconds for arrival in arrivals)
-    side = lines.BELOW if role == HEADROOM else ""  # nothing is faster than computing alone
-    return lines.Level(name, centre.at_least / unit.seconds, style.color, style.line, low, high, dots, side)
+def _name_shortest(axes: Axes, races: Sequence[Race]) -> None:
+    """On top, at each bandwidth that is named below, the shortest time there."""
+    shortest = {race.bandwidth_bps: race.best.times[race.best.first or ""].value for race in races}
+    unit = captions.time_unit(max(shortest.values()))
+
+    def write(bps: float, _: int | None = None) -> str:
+        is_named = bps in shortest and bool(axes.xaxis.get_major_formatter()(bps))
+        return _short(shortest[bps] / unit.seconds) if is_named else ""
+
+    top = axes.secondary_xaxis("top")
+    top.xaxis.set_major_locator(FixedLocator(list(shortest)))
+    top.xaxis.set_minor_locator(NullLocator())
+    top.xaxis.set_major_formatter(FuncFormatter(write))
+    top.tick_params(labelsize=SMALL_PT, length=2, pad=1)
+    top.set_xlabel(f"shortest time ({unit.symbol})", fontsize=SMALL_PT, labelpad=3)
 
 
-def _finish(axes: Axes, bandwidths: list[float], leftmost: float, levels: pd.Series, unit: captions.TimeUnit) -> None:
-    axes.grid(True)
-    axes.set_xlim(min(bandwidths[0] / 1.3, leftmost), bandwidths[-1] * 1.2)
-    low, high = axes.get_ylim()
-    low, high = max(low, levels.min() / _INTERVAL_SHOWN), min(high, levels.max() * _INTERVAL_SHOWN)
-    axes.set_ylim(min(low, levels.min() * (levels.min() / high) ** _ROOM_BELOW), high * 1.15)
-    label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=2.5)
-    axes.set_ylabel(f"training time to target ({unit.symbol})")
+def _short(value: float) -> str:
+    """With two digits, or three above a hundred."""
+    return f"{value:.3g}" if value >= 99.5 else f"{value:.2g}"
 
 
-def _how_to_read(table: pd.DataFrame, bound: LinkBound | None, limits: Sequence[str]) -> list[str]:
-    several = "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on log time)."
-    words = [captions.on_repeats(table["num"], several)]
-    words += captions.on_censored(table["time_s"], table["num_censored"])
-    if bound is not None:
-        words.append(f"Link-bound: what {bound.arm} sends until the target, at the full rate of the link.")
-    if (table["bandwidth_bps"].isna() & ~table["arm"].isin(limits)).any():
-        words.append("Runs on an unshaped link are not shown.")
-    return [" ".join(words)]
-
-
-_FROM_RIGHT = 0.66  # of the axes' width, beyond which there is no room for a name on the right
-
-
-@dataclass(frozen=True)
-class LinkBound:
-    """Bits that cross the busiest resource until the target, for one arm.
-
-    Attributes:
-        bits: sent by a node on a link of its own (the mean over the nodes: the busiest sends no less); by all nodes
-            together where they share the air.
-        unit: of the time axis.
-    """
-
-    arm: str
-    color: str
-    bits: float
-    unit: captions.TimeUnit
-
-    def at(self, bandwidth_bps: float) -> float:
-        """Time on the axis that sending takes at the link's full rate: no run can be shorter."""
-        return self.bits / bandwidth_bps / self.unit.seconds
-
-
-def link_bound_of(results: Results, unit: captions.TimeUnit) -> LinkBound | None:
-    """The bound of the first of ``baselines`` that reached the target and whose bytes are known; None without one, and
-    between sites, where bytes of a node cross several lines or none."""
-    cells = results.cells
-    if (cells["num_sites"] > 0).any():
-        return None
-    for arm in BASELINES:
-        rows = cells[(cells["arm"] == arm) & cells["wire_bytes_to_target"].notna() & cells["bandwidth_bps"].notna()]
-        sent = [
-            8 * float(row["wire_bytes_to_target"]) / (1 if row["medium"] == "shared" else row["nodes"])
-            for row in rows.to_dict("records")
-        ]
-        if sent and min(sent) > 0:
-            return LinkBound(arm, arm_style(arm, results.roles[arm]).color, statistics.median(sent), unit)
-    return None
-
-
-def draw_link_bound(axes: Axes, bound: LinkBound) -> None:
-    """A dotted line down to the right, named where it leaves the picture; limits are final by now."""
-    left, right = axes.get_xlim()
-    bottom, top = axes.get_ylim()
-    axes.plot([left, right], [bound.at(left), bound.at(right)], color=bound.color, linewidth=0.9,
-              linestyle=(0, (1, 1.6)), zorder=2)  # fmt: skip
-    axes.set_xlim(left, right)
-    axes.set_ylim(bottom, top)
-    level = bottom * (top / bottom) ** 0.035  # above the edge, under the lowest level
-    at = min(bound.bits / bound.unit.seconds / level, right)
-    if at <= left:
-        return  # the link is never what bounds this arm
-    before = at > left * (right / left) ** _FROM_RIGHT
-    axes.annotate(f"link-bound, {bound.arm}", (at, level), (-7 if before else 5, 0), textcoords="offset points",
-                  ha="right" if before else "left", va="center", fontsize=SMALL_PT, color=bound.color, zorder=6,
-                  path_effects=[patheffects.withStroke(linewidth=2.2, foreground="white")])  # fmt: skip
+def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race]) -> str:
+    every = [cell for of_race in cells for cell in of_race.values()]
+    words = []
+    if any(cell.best for cell in every):
+        words.append(
+            "Full marks: may be the fastest; hollow: slower, together with 95 % a bandwidth (one-sided Welch's t on "
+            "log time against the first, Bonferroni)."
+        )
+    if any(cell.untold for cell in every):
+        words.append("Where repeats are too few to tell, marks are full as well.")
+    if any(cell.bound for cell in every):
+        words.append("With an arrow: fewer than half of the repeats reached the target in time; a bound.")
+    if left_out:
+        rates = ", ".join(BANDWIDTH.format(race.bandwidth_bps) for race in left_out)
+        words.append(f"Not drawn: {rates}, where few of these arms ran, or none arrived.")
+    return " ".join(words)
 
 
 _RATES_INTERVAL_SHOWN = 2.0  # of an interval beyond all marks
@@ -232,10 +197,12 @@ class Throughput(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
         shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
-        arms = lines.of_arms(shaped, results, _rate_mark)
+        order = ranked(shaped.assign(at_least_s=1 / shaped["samples_per_s"]), "arm", "bandwidth_bps")
+        drawn = shown_arms(results, order)
+        arms = lines.of_arms(shaped[shaped["arm"].isin(drawn.arms)], results, _rate_mark)
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
         title = "Training throughput against bandwidth"
-        notes = [_how_to_read_rates(table), *results.notes]
+        notes = [_how_to_read_rates(table), *drawn.note(results.labels), *results.notes]
         # Near the limits the fastest arms leave no room for names: those stand in the legend.
         limits = [*_ideal(table, results), *_rate_limits(table, results)]
         entries = [Line2D([], [], label=it.name, color=it.color, linestyle=it.line, linewidth=1.1) for it in limits]

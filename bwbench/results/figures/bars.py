@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETRIGHT
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
@@ -23,19 +22,25 @@ from bwbench.results.analysis.trial import PART_NAMES
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
-from bwbench.results.figures.marks import label_log_axis
+from bwbench.results.figures.marks import draw_mark, label_log_axis
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, PART_COLORS, SMALL_PT, TEXT_PT, arm_style
 
-LOG_FROM_RATIO = 20.0  # beyond it bars would vanish; on a log axis points stand in for bars, which have no zero there
 _ROW_IN = 0.31
 _MANY = 8  # arms, above which rows are lower
 _MANY_ROW_IN = 0.27
 _BESIDE_IN = 2.3  # names on the left, figures on the right
-_HALO = [patheffects.withStroke(linewidth=2.4, foreground="white")]  # a whisker must show on a black bar too
+_SPAN = 3.0  # times: what the axis of times spans at least
+_INTERVAL_SHOWN = 3.0  # of an interval beyond all marks
+_OPEN = 0.28  # of the axis, in decades, that is left for arrows to the right
+_REPEATS_BELOW = 0.28  # of a row, under its middle
 
 
 class TimeToAccuracy(AbstractFigure):
-    """A bar an arm, fastest on top, with every repeat, its interval, and the speed-up over one node alone."""
+    """A mark an arm, fastest on top, with every repeat, its interval, and the speed-up over one node alone.
+
+    Times stand on a logarithmic axis, always: equal lengths are equal factors, and nothing grows out of a zero that no
+    training has. An arm that did not arrive has a hollow mark at its limit, and an arrow on from there.
+    """
 
     name = "time-to-accuracy"
 
@@ -50,103 +55,77 @@ class TimeToAccuracy(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table = self.table(results)
         table["role"] = table["arm"].map(results.roles)
-        table["label"] = table["arm"].map(results.labels)
         rows = table.to_dict("records")
+        marks = captions.common_marks(results)
         setting = captions.setting_line(results, num_runs=table["num"])
-        title = f"Time to {captions.timed_target(results)}"
+        title = f"Time to {captions.timed_target(results)}{marks.text}"
         body_in = 0.75 + (_ROW_IN if len(rows) <= _MANY else _MANY_ROW_IN) * len(rows)
         figure, axes = framed_axes(width_in, body_in, title, setting, [*_how_to_read(results, table), *results.notes])
-        times, single = table["at_least_s"], table[table["role"] == REFERENCE]
+        single = table[table["role"] == REFERENCE]
         alone = len(single) == 1 and len(table) > 1 and not math.isinf(single.iloc[0]["time_s"])
-        logarithmic = bool(times.max() > LOG_FROM_RATIO * times.min())
-        single_s = float(single.iloc[0]["time_s"]) if alone else None
-        scale = _Scale(captions.time_unit(float(times.max())), logarithmic, single_s)
+        unit = captions.time_unit(math.sqrt(table["at_least_s"].max() * table["at_least_s"].min()))
         for position, row in enumerate(rows):
             arrivals = arrivals_by_seed(results.cells[results.cells["arm"] == row["arm"]])
-            _draw_row(axes, position, row, [arrival for _, arrival in sorted(arrivals.items())], scale)
-        _finish(axes, rows, scale, width_in)
+            repeats = [arrival for _, arrival in sorted(arrivals.items())]
+            _draw_row(axes, position, row, repeats, unit.seconds)
+        if alone:  # arms right of this line are slower than one node alone
+            at = float(single.iloc[0]["time_s"]) / unit.seconds
+            axes.axvline(at, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
+        names = [marks.label(results, row["arm"]) for row in rows]
+        _finish(axes, names if width_in >= PAGE_IN else [captions.in_two_lines(name) for name in names])
+        _name_times(axes, table, unit, width_in)
         _columns(axes, rows, wide=width_in >= PAGE_IN)
         return figure
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """How times are laid out: unit, linear or logarithmic, and where one node alone stands (None: nowhere)."""
-
-    unit: captions.TimeUnit
-    logarithmic: bool
-    single_s: float | None
-
-
-def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[Arrival], scale: _Scale) -> None:
-    seconds = scale.unit.seconds
-    if scale.logarithmic:
-        _draw_point(axes, position, row, scale)
-    else:
-        color, censored = arm_style(row["arm"], row["role"]).color, math.isinf(row["time_s"])
-        axes.barh(position, row["at_least_s"] / seconds, height=0.62, facecolor=color, alpha=0.35 if censored else 0.8,
-                  edgecolor=color, hatch="////" if censored else None, linewidth=0.8, zorder=2)  # fmt: skip
-    if not math.isnan(row["low_s"]):
-        ends = [row["low_s"] / seconds, row["high_s"] / seconds]
-        axes.plot(
-            ends, [position] * 2, color=INK, linewidth=1.0, marker="|", markersize=5, zorder=4, path_effects=_HALO
-        )
-    for number, repeat in enumerate(repeats):
-        time_s = repeat.at_least
-        spread = 0.0 if len(repeats) == 1 else 0.32 * (number / (len(repeats) - 1) - 0.5)
-        if repeat.time_s is None:
-            arrow: Any = {"arrowstyle": "<|-", "color": INK, "shrinkA": 0, "shrinkB": 0, "linewidth": 0.9,
-                          "mutation_scale": 6}  # fmt: skip
-            axes.annotate("", (time_s / seconds, position + spread), (13, 0), textcoords="offset points",
-                          arrowprops=arrow, zorder=6, annotation_clip=False)  # fmt: skip
-        elif len(repeats) > 1:
-            axes.plot(time_s / seconds, position + spread, "o", markersize=2.6, zorder=6,
-                      markerfacecolor="white", markeredgecolor=INK, markeredgewidth=0.6)  # fmt: skip
-
-
-def _draw_point(axes: Axes, position: int, row: dict[Any, Any], scale: _Scale) -> None:
-    """A point, on a stem from one node alone: on a logarithmic axis its length is the speed-up."""
-    style, at = arm_style(row["arm"], row["role"]), row["at_least_s"] / scale.unit.seconds
+def _draw_row(axes: Axes, position: int, row: dict[Any, Any], repeats: list[Arrival], unit_s: float) -> None:
+    """The arm's mark with its interval in the middle of the row, and below them each repeat."""
+    style, bound = arm_style(row["arm"], row["role"]), ">" if math.isinf(row["time_s"]) else ""
     axes.axhline(position, color="#eeeeee", linewidth=0.8, zorder=0)
-    if scale.single_s is not None:
-        stem = [scale.single_s / scale.unit.seconds, at]
-        axes.plot(stem, [position] * 2, color=style.color, linewidth=3.5, alpha=0.45, solid_capstyle="butt", zorder=2)
-    if not math.isinf(row["time_s"]):
-        axes.plot(at, position, style.marker, color=style.color, markersize=7, zorder=5,
-                  markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+    ends = (row["low_s"] / unit_s, row["high_s"] / unit_s)
+    draw_mark(axes, (row["at_least_s"] / unit_s, position), ends, style, bound, size=6.0, sideways=True)
+    if len(repeats) > 1:
+        below = position + _REPEATS_BELOW
+        for arrived, marker in ((True, "o"), (False, CARETRIGHT)):
+            times = [one.at_least / unit_s for one in repeats if (one.time_s is not None) is arrived]
+            axes.plot(times, [below] * len(times), marker=marker, markersize=2.6, color=INK, linestyle="none",
+                      markeredgewidth=0, alpha=0.7, zorder=4)  # fmt: skip
 
 
-def _finish(axes: Axes, rows: list[dict[Any, Any]], scale: _Scale, width_in: float) -> None:
-    named = ((captions.arm_label(row["label"], row["role"], row["num_composed"], row["num"]), row) for row in rows)
-    names = [captions.host_bound_marked(name, row["num_host_bound"]) for name, row in named]
-    if width_in < PAGE_IN:
-        names = [captions.in_two_lines(name) for name in names]
-    axes.set_yticks(range(len(rows)), names, linespacing=1.0)
+def _finish(axes: Axes, names: list[str]) -> None:
+    axes.set_yticks(range(len(names)), names, linespacing=1.0)
     axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(rows) - 0.5, -0.5)  # fastest on top
+    axes.set_ylim(len(names) - 0.5, -0.5)  # fastest on top
     axes.grid(True, axis="x")
-    axes.set_xlabel(f"training time to target ({scale.unit.symbol})")
-    if scale.logarithmic:
-        axes.set_xscale("log")
-        axes.margins(x=0.12)
-        label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=width_in - _BESIDE_IN)
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=3))
-        ends = [row["at_least_s"] if math.isnan(row["high_s"]) else min(row["high_s"], 3 * row["at_least_s"])
-                for row in rows]  # fmt: skip
-        axes.set_xlim(0, 1.07 * max(ends) / scale.unit.seconds)
-    if scale.single_s is not None:  # arms right of this line are slower than one node alone
-        axes.axvline(scale.single_s / scale.unit.seconds, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=3)
+
+
+def _name_times(axes: Axes, table: pd.DataFrame, unit: captions.TimeUnit, width_in: float) -> None:
+    """The axis of times: as far as marks go, and intervals that are not much wider."""
+    times = table["at_least_s"] / unit.seconds
+    low = max(table["low_s"].min() / unit.seconds, times.min() / _INTERVAL_SHOWN)
+    high = min(table["high_s"].max() / unit.seconds, times.max() * _INTERVAL_SHOWN)
+    low, high = min(times.min(), low) / 1.1, max(times.max(), high) * 1.1  # NaN, without any interval, comes second
+    if high < _SPAN * low:
+        middle = math.sqrt(low * high)
+        low, high = middle / math.sqrt(_SPAN), middle * math.sqrt(_SPAN)
+    longest = max((row["at_least_s"] for row in table.to_dict("records") if math.isinf(row["time_s"])), default=0.0)
+    high = max(high, longest / unit.seconds * 10**_OPEN)
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    label_log_axis(axes.xaxis, low, high, length_in=width_in - _BESIDE_IN)
+    axes.set_xlabel(f"training time ({unit.symbol})")
 
 
 def _columns(axes: Axes, rows: list[dict[Any, Any]], *, wide: bool) -> None:
-    """Time and speed-up in figures, right of the bars; intervals under them."""
+    """Time and speed-up in figures, right of the marks; intervals under them."""
     has_speedup = any(not math.isnan(row["speedup"]) for row in rows)
     step_pt = 62 if wide else 43
     for position, row in enumerate(rows):
         infinite = math.isinf(row["time_s"])
         time = f"> {captions.seconds(row['at_least_s'])}" if infinite else captions.seconds(row["time_s"])
-        _entry(axes, position, 6, time, _interval(row["low_s"], row["high_s"], captions.seconds))
+        arrived = f"{row['num'] - row['num_censored']:.0f} of {row['num']:.0f}"
+        below = arrived if infinite else _interval(row["low_s"], row["high_s"], captions.seconds)
+        _entry(axes, position, 6, time, below)
         if has_speedup:
             below = _interval(row["speedup_low"], row["speedup_high"], captions.ratio)
             if row["role"] == REFERENCE:
@@ -178,13 +157,13 @@ def _interval(low: float, high: float, write: Any) -> str:
 
 
 def _how_to_read(results: Results, table: pd.DataFrame) -> list[str]:
-    several = "Dots: repeats. Bars or large marks: geometric mean; whiskers: 95 % interval (Student's t on log time)."
+    several = "Marks: geometric mean, and 95 % interval (Student's t on log time); dots below: repeats."
     words = [captions.on_repeats(table["num"], several), *captions.on_first_crossings(results, table["num"])]
-    if (table["num_censored"] > 0).any():
-        words.append("Arrows: fewer than half of the repeats reached the target within the training limit; a bound.")
-    if table["speedup_num"].max() > 1:
-        words.append("Dashed line: one node alone.")
-    elif table["speedup"].notna().any():
+    if table["time_s"].map(math.isinf).any():
+        words.append("Hollow with arrow: fewer than half of the repeats arrived (how many: under the time); a bound.")
+    if ((table["num_censored"] > 0) & (table["num"] > 1)).any():
+        words.append("Small triangles: repeats that were given up there.")
+    if table["speedup"].notna().any():
         words.append("Dashed line: one node alone.")
     return [" ".join(words)]
 

@@ -1,9 +1,10 @@
-"""Does a larger batch help on a slow link: samples and time to the target against the samples of one step."""
+"""Does a larger batch help on a slow link: samples and time to the target side by side, a row a batch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -12,23 +13,40 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.methods.roles import METHOD
 from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.results import Results, arrivals_by_seed, ends_of, samples_by_seed
 from bwbench.results.analysis.statistics import estimate
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.frame import framed_panels, panel_title
-from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis, tick_at
-from bwbench.results.figures.style import INK, PAGE_IN, ArmStyle, arm_style
+from bwbench.results.figures.frame import framed_panels
+from bwbench.results.figures.marks import draw_mark, label_log_axis
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, ArmStyle
 
-_PANEL_IN = {True: 2.3, False: 1.75}  # height by whether the picture is wide
-_DODGE = 0.018  # decades between neighbouring arms
-_ACCUMULATED: Any = (0, (2, 1.3))
+_ROW_IN = 0.19
+_BESIDE_IN = 1.1  # names on the left
+_INTERVAL_SHOWN = 2.5  # of an interval beyond all marks
+_ARROW_DECADES = 0.25  # room for an arrow to the right
+_NO_LINK = ArmStyle(INK, "s", "none")
+# From the slowest to the fastest link: told apart by lightness and by marker.
+_LINKS = (
+    ArmStyle("#0b3c6f", "o", "none"),
+    ArmStyle("#2f7fb8", "^", "none"),
+    ArmStyle("#e08a1e", "D", "none"),
+    ArmStyle("#b9b9b9", "v", "none"),
+)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A row of the picture: one batch of an arm, or its heading where ``rows`` is None."""
+
+    text: str
+    rows: pd.DataFrame | None = None
 
 
 class BatchSize(AbstractFigure):
-    """A panel for samples to the target and one for the time at each bandwidth; batches of their own with full marks,
-    accumulated ones with hollow marks on a broken line."""
+    """A row a batch below each arm; left the samples to the target, right the time, with a mark for each bandwidth."""
 
     name = "batch-size"
     compares = frozenset({"batch_size", "accumulate", "link.bandwidth"})
@@ -65,99 +83,123 @@ class BatchSize(AbstractFigure):
         return table
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        table, wide = self.table(results), width_in >= PAGE_IN
-        bandwidths: list[float | None] = sorted(table["bandwidth_bps"].dropna().unique()) or [None]
+        table = self.table(results)
         timed = bool(table["time_at_least"].notna().any())
-        num_panels = 1 + (len(bandwidths) if timed else 0)
-        columns = min(num_panels, 3 if wide else 1)
-        rows = -(-num_panels // columns)
-        accumulated = bool((table["accumulate"] > 1).any())
-        notes = [*_how_to_read(table), *results.notes]
-        what = f"and time to {captions.timed_target(results)}" if timed else f"to {captions.target_words(results)}"
-        title = f"Samples {what} by batch"
+        marks = captions.common_marks(results)
+        lines = _lines(table, results, marks)
+        links = _links(table)
+        what = f"time to {captions.timed_target(results)}" if timed else captions.target_words(results)
+        title = f"Samples {'and' if timed else 'to'} {what}{marks.text} by the samples of a step"
         setting = captions.setting_line(results, num_runs=table["num"])
-        labels = captions.labels_of(table, results)
-        styles = {arm: arm_style(arm, results.roles[arm]) for arm in labels}
-        legend = [arm_handle(styles[arm], label, linestyle="-") for arm, label in labels.items()]
-        if accumulated:
-            legend.append(
-                Line2D([], [], label="batch of its own", color=INK, linewidth=1.2, marker="o", markersize=4.5)
-            )
-            legend.append(Line2D([], [], label="accumulated", color=INK, linestyle=_ACCUMULATED, linewidth=1.2,
-                                 marker="o", markersize=4.5, markerfacecolor="white"))  # fmt: skip
-        body_in = rows * _PANEL_IN[wide] + 0.2
-        figure, grid = framed_panels(width_in, body_in, (rows, columns), title, setting, notes, legend)
-        panels: list[Axes] = list(grid.flat)
-        for unused in panels[num_panels:]:
-            unused.remove()
+        notes = [*_how_to_read(table, links), *results.notes]
+        legend = [_handle(rate, style) for rate, style in links.items()] if timed and len(links) > 1 else []
+        panels = 2 if timed else 1
+        body_in = 0.5 + _ROW_IN * len(lines)
+        figure, grid = framed_panels(width_in, body_in, (1, panels), title, setting, notes, legend, share=(False, True))
+        axes_of = dict(zip(("samples", "time"), grid[0], strict=False))
         # What is needed hardly depends on the link: the samples of the fastest one stand for all.
-        fastest = table[table["bandwidth_bps"].isna() | (table["bandwidth_bps"] == bandwidths[-1])]
-        _draw_panel(panels[0], fastest, "samples", 1e3, styles)
-        panel_title(panels[0], "samples to target")
-        panels[0].set_ylabel("thousand samples")
-        times = table["time_at_least"].dropna()
-        unit = captions.time_unit(math.sqrt(times.max() * times.min()) if timed else 1.0)
-        for axes, bandwidth in zip(panels[1:num_panels], bandwidths, strict=False):
-            here = table[table["bandwidth_bps"].isna() | (table["bandwidth_bps"] == bandwidth)]
-            _draw_panel(axes, here, "time", unit.seconds, styles)
-            panel_title(
-                axes, "time to target" if bandwidth is None else f"time to target at {BANDWIDTH.format(bandwidth)}"
-            )
-            axes.set_ylabel(f"training time ({unit.symbol})")
-        for axes in panels[2:num_panels]:
-            axes.sharey(panels[1])
-        batches = sorted({float(batch) for batch in table["global_batch"]})
-        body = _PANEL_IN[wide] - 0.7
-        for axes in panels[:num_panels]:
-            _finish(axes, batches, width_in / columns - 0.8, body)
+        fastest = max((rate for rate in links if not math.isnan(rate)), default=math.nan)
+        at_fastest = table[table["bandwidth_bps"].isna() | (table["bandwidth_bps"] == fastest)]
+        length_in = (width_in - _BESIDE_IN) / panels - 0.1
+        _draw_panel(axes_of["samples"], lines, "samples", 1e3, at_fastest.index, dict.fromkeys(links, _NO_LINK))
+        _finish(axes_of["samples"], at_fastest, "samples", 1e3, length_in)
+        axes_of["samples"].set_xlabel("thousand samples")
+        if timed:
+            unit = captions.time_unit(math.sqrt(table["time_at_least"].max() * table["time_at_least"].min()))
+            _draw_panel(axes_of["time"], lines, "time", unit.seconds, table.index, links)
+            _finish(axes_of["time"], table, "time", unit.seconds, length_in)
+            axes_of["time"].set_xlabel(f"training time ({unit.symbol})")
+        _name_rows(axes_of["samples"], lines)
         return figure
 
 
-def _draw_panel(axes: Axes, rows: pd.DataFrame, what: str, unit: float, styles: Mapping[str, ArmStyle]) -> None:
-    for position, (arm, style) in enumerate(styles.items()):
-        dodge = 10 ** (_DODGE * (position - (len(styles) - 1) / 2))
-        for accumulated, line in _lines(rows[rows["arm"] == arm]):
-            line = line.sort_values("global_batch")
-            reached = line[line[f"{what}_value"].map(math.isfinite)]
-            axes.plot(reached["global_batch"] * dodge, reached[f"{what}_value"] / unit, color=style.color, zorder=2,
-                      linewidth=1.2, linestyle=_ACCUMULATED if accumulated else "-")  # fmt: skip
-            for row in line.to_dict("records"):
-                if accumulated and row["accumulate"] == 1:
-                    continue  # drawn by the line of batches of its own
-                at = (row["global_batch"] * dodge, row[f"{what}_at_least"] / unit)
-                ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
-                bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
-                draw_mark(axes, at, ends, style, bound, hollow=accumulated, size=4.5)
+def _lines(table: pd.DataFrame, results: Results, marks: captions.CommonMarks) -> list[_Line]:
+    """Methods before their limits, each with its batches from the smallest to the largest."""
+    found = []
+    for arm in sorted(set(table["arm"]), key=lambda arm: (results.roles[arm] != METHOD, arm)):
+        of_arm = table[table["arm"] == arm]
+        found.append(_Line(marks.label(results, arm)))
+        for (batch, accumulate, nodes, _), rows in of_arm.groupby(["global_batch", "accumulate", "nodes", "batch_size"]):
+            several = of_arm["nodes"].nunique() > 1
+            words = [f"{batch:g}", f"{accumulate:g} steps of each" if accumulate > 1 else ""]
+            found.append(_Line(", ".join([*filter(None, words), *([f"{nodes:g} nodes"] if several else [])]), rows))
+    return found
 
 
-def _lines(rows: pd.DataFrame) -> Iterator[tuple[bool, pd.DataFrame]]:
-    """Batches of their own, then for each batch that is accumulated that batch and its multiples."""
-    yield False, rows[rows["accumulate"] == 1]
-    for batch in sorted(rows[rows["accumulate"] > 1]["batch_size"].unique()):
-        yield True, rows[rows["batch_size"] == batch]
+def _links(table: pd.DataFrame) -> dict[float, ArmStyle]:
+    """How times at each bandwidth look, slowest first, some of them where there are many; NaN is no link."""
+    rates = sorted(float(rate) for rate in table["bandwidth_bps"].dropna().unique())
+    if len(rates) > len(_LINKS):
+        last = len(_LINKS) - 1
+        rates = [rates[round(number * (len(rates) - 1) / last)] for number in range(len(_LINKS))]
+    styles = _LINKS if len(rates) != 2 else (_LINKS[0], _LINKS[2])
+    found = dict(zip(rates, styles, strict=False))
+    return found | ({math.nan: _NO_LINK} if table["bandwidth_bps"].isna().any() else {})
 
 
-def _finish(axes: Axes, batches: list[float], width_in: float, height_in: float) -> None:
+def _handle(rate: float, style: ArmStyle) -> Line2D:
+    label = "no link" if math.isnan(rate) else BANDWIDTH.format(rate)
+    return Line2D([], [], label=label, color=style.color, marker=style.marker, linestyle="none", markersize=4.5)
+
+
+def _draw_panel(
+    axes: Axes, lines: Sequence[_Line], what: str, unit: float, shown: pd.Index, links: Mapping[float, ArmStyle]
+) -> None:
+    rates = [rate for rate in links if not math.isnan(rate)]
+    for position, line in enumerate(lines):
+        if line.rows is None:
+            continue
+        axes.axhline(position, color="#eeeeee", linewidth=0.8, zorder=0)
+        for row in line.rows[line.rows.index.isin(shown)].to_dict("records"):
+            rate = row["bandwidth_bps"]
+            style = _NO_LINK if math.isnan(rate) else links.get(rate)
+            if style is None or math.isnan(row[f"{what}_at_least"]):
+                continue
+            lift = 0.0 if math.isnan(rate) or what == "samples" else 0.34 * (rates.index(rate) / max(1, len(rates) - 1))
+            at = (row[f"{what}_at_least"] / unit, position + lift - (0.17 if lift or rate in rates[:1] else 0.0))
+            ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
+            bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
+            draw_mark(axes, at, ends, style, bound, size=4.4, sideways=True)
+
+
+def _finish(axes: Axes, rows: pd.DataFrame, what: str, unit: float, length_in: float) -> None:
+    values = rows[f"{what}_at_least"].dropna() / unit
+    low = max(rows[f"{what}_low"].min() / unit, values.min() / _INTERVAL_SHOWN)
+    high = min(rows[f"{what}_high"].max() / unit, values.max() * _INTERVAL_SHOWN)
+    low, high = min(values.min(), low) / 1.1, max(values.max(), high) * 1.1  # NaN, without any interval, comes second
+    bounds = rows[rows[f"{what}_value"].map(math.isinf)][f"{what}_at_least"]
+    if len(bounds):
+        high = max(high, bounds.max() / unit * 10**_ARROW_DECADES)
     axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.grid(True)
-    axes.margins(x=0.08, y=0.12)
-    # The batches whose labels fit beside each other; the ends always do.
-    decades = math.log10(batches[-1] / batches[0]) if len(batches) > 1 else 1.0
-    shown = batches[:1]
-    for batch in batches[1:]:
-        if math.log10(batch / shown[-1]) / decades * width_in >= 0.3:
-            shown.append(batch)
-    tick_at(axes.xaxis, shown)
-    label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=height_in)
-    axes.set_xlabel("samples of a step, all nodes")
+    axes.set_xlim(low, high)
+    axes.grid(True, axis="x")
+    label_log_axis(axes.xaxis, low, high, length_in=length_in)
 
 
-def _how_to_read(table: pd.DataFrame) -> list[str]:
+def _name_rows(axes: Axes, lines: Sequence[_Line]) -> None:
+    axes.set_ylim(len(lines) - 0.5, -0.7)
+    axes.set_yticks([position for position, line in enumerate(lines) if line.rows is not None],
+                    [line.text for line in lines if line.rows is not None], fontsize=SMALL_PT)  # fmt: skip
+    beside: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
+    for position, line in enumerate(lines):
+        if line.rows is None:
+            axes.annotate(line.text, (0, position), (-4, 0), ha="right", va="center", fontsize=SMALL_PT,
+                          weight="bold", **beside)  # fmt: skip
+    for one in axes.figure.axes:
+        one.tick_params(axis="y", length=0)
+
+
+def _how_to_read(table: pd.DataFrame, links: Mapping[float, ArmStyle]) -> list[str]:
     several = "Marks: geometric mean; whiskers: 95 % interval (Student's t on logarithms)."
-    words = [captions.on_repeats(table["num"], several)]
-    if (table["time_censored"] > 0).any():
+    words = ["Rows: samples of a step, all nodes."]
+    if (table["accumulate"] > 1).any():
+        words.append("Steps of each: accumulated before one average.")
+    words.append(captions.on_repeats(table["num"], several))
+    if (table["time_censored"] > 0).any() or (table["samples_censored"] > 0).any():
         words.append("Hollow with arrow: fewer than half of the repeats reached the target within the limit.")
-    if table["bandwidth_bps"].nunique() > 1:
+    rates = set(table["bandwidth_bps"].dropna())
+    if len(rates) > 1:
         words.append("Samples are those at the fastest link; they hardly depend on it.")
+    if left_out := sorted(rates - set(links)):
+        words.append(f"Not drawn, in the table beside: {', '.join(map(BANDWIDTH.format, left_out))}.")
     return [" ".join(words)]

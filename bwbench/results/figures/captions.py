@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -157,6 +158,41 @@ def labels_of(rows: pd.DataFrame, results: Results) -> dict[str, str]:
     """``label_of`` each arm of a table with ``num_composed`` and ``num``; sorted."""
     sums = rows.groupby("arm")[["num_composed", "num"]].sum()
     return {str(arm): label_of(results, str(arm), row["num_composed"], row["num"]) for arm, row in sums.iterrows()}
+
+
+@dataclass(frozen=True)
+class CommonMarks:
+    """Marks that every arm of a picture would have stand behind its target once, and behind no name.
+
+    Attributes:
+        text: these marks.
+        composed, host_bound: whether they are among them.
+    """
+
+    text: str
+    composed: bool
+    host_bound: bool
+
+    def label(self, results: Results, arm: str) -> str:
+        """An arm's name, with the marks that not all have."""
+        cells = results.cells[results.cells["arm"] == arm]
+        num_composed = 0 if self.composed else int(cells["composed"].sum())
+        name = label_of(results, arm, num_composed, len(cells))
+        return host_bound_marked(name, 0 if self.host_bound else _num_host_bound(cells))
+
+
+def common_marks(results: Results) -> CommonMarks:
+    """Which marks all arms have: some of their cells are composed, and of arms with a link host-bound."""
+    arms = [part for _, part in results.cells.groupby("arm")]
+    linked = [part for part in arms if part["role"].iloc[0] != REFERENCE]
+    composed = bool(arms) and all(part["composed"].astype(bool).any() for part in arms)
+    host_bound = bool(linked) and all(_num_host_bound(part) for part in linked)
+    text = f"{COMPOSED_MARK if composed else ''}{HOST_BOUND_MARK if host_bound else ''}"
+    return CommonMarks(text, composed, host_bound)
+
+
+def _num_host_bound(cells: pd.DataFrame) -> int:
+    return sum(bound is True for bound in cells["host_bound"]) if "host_bound" in cells else 0
 
 
 def on_repeats(num: pd.Series, several: str) -> str:

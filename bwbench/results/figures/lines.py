@@ -14,23 +14,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.markers import CARETDOWN, CARETUP
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.transforms import Bbox, ScaledTranslation
+from matplotlib.transforms import ScaledTranslation
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures.captions import arm_label, label_of
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
-from bwbench.results.figures.marks import BOUND, arm_handle, draw_mark, draw_whiskers, emptiest, host_bound_look, spread
-from bwbench.results.figures.style import INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
+from bwbench.results.figures.marks import BOUND, arm_handle, draw_mark, draw_whiskers, host_bound_look, spread
+from bwbench.results.figures.style import INK, PAGE_IN, TEXT_PT, ArmStyle, arm_style
 
 NAMED_UP_TO = 7  # lines with a name at the end; more names would stand far from their lines
 _LABEL_GAP_PT = 14.0
@@ -223,21 +221,24 @@ def thin_ticks(figure: Figure, axes: Axes, bandwidths: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value) if value in labelled else ""))
 
 
-def name_ends(figure: Figure, axes: Axes, of_lines: Sequence[LineEnd], levels: Sequence[Level]) -> None:
+def name_ends(
+    figure: Figure, axes: Axes, of_lines: Sequence[LineEnd], levels: Sequence[Level] = (), size_pt: float = TEXT_PT
+) -> None:
     """Every line and level is named at its right end; names that would overlap are moved apart."""
     ends = [*of_lines, *(LineEnd(None, level.y, level.name, level.color) for level in levels)]
     lay_out(figure)
     height_pt = axes.get_window_extent().height / figure.dpi * 72
     upwards = axes.transScale + axes.transLimits  # to shares of the axes, whatever their scale
     wanted = [float(upwards.transform((axes.get_xlim()[0], end.y))[1]) * height_pt for end in ends]
-    for at, want, end in zip(spread(wanted, TEXT_PT * 1.25, 0.0, height_pt), wanted, ends, strict=True):
+    heights = [size_pt * (1.25 + 1.1 * end.label.count("\n")) for end in ends]
+    for at, want, end in zip(spread(wanted, heights, 0.0, height_pt), wanted, ends, strict=True):
         anchor = axes.transAxes.inverted().transform(axes.transData.transform((end.x, end.y)))[0] if end.x else 1.0
         beside = ScaledTranslation(_LABEL_GAP_PT / 72, (at - want) / 72, figure.dpi_scale_trans)
         line: Any = {"arrowstyle": "-", "color": end.color, "linewidth": 0.6, "shrinkA": 0,
                      "shrinkB": 3 if end.x else 0, "relpos": (0, 0.5)}  # fmt: skip
         axes.annotate(end.label, (anchor, want / height_pt), (1, want / height_pt), xycoords="axes fraction",
-                      textcoords=axes.transAxes + beside, va="center", fontsize=TEXT_PT, color=readable(end.color),
-                      arrowprops=line, annotation_clip=False)  # fmt: skip
+                      textcoords=axes.transAxes + beside, va="center", fontsize=size_pt, color=readable(end.color),
+                      linespacing=1.0, arrowprops=line, annotation_clip=False)  # fmt: skip
 
 
 def readable(color: str) -> str:
@@ -246,8 +247,6 @@ def readable(color: str) -> str:
 
 
 _LIMITS = {REFERENCE: "one node alone", HEADROOM: "computing alone"}  # no link concerns them
-ABOVE, BELOW = "above", "below"
-_HALO = [patheffects.withStroke(linewidth=2.2, foreground="white")]
 
 
 @dataclass(frozen=True)
@@ -257,7 +256,6 @@ class Level:
     Attributes:
         low, high: its interval, drawn as a band; NaN where there is none.
         dots: its repeats, drawn at the left edge.
-        side: of its name, ABOVE or BELOW the line; empty where the least is in the way.
     """
 
     name: str
@@ -267,7 +265,6 @@ class Level:
     low: float = math.nan
     high: float = math.nan
     dots: tuple[float, ...] = ()
-    side: str = ""
 
 
 def limit_name(label: str, arm: str, role: str) -> str:
@@ -283,26 +280,3 @@ def draw_level(axes: Axes, level: Level) -> None:
     if len(level.dots) > 1:
         axes.plot([0.012] * len(level.dots), level.dots, "o", transform=axes.get_yaxis_transform(), markersize=2.2,
                   color=level.color, markeredgewidth=0, zorder=3)  # fmt: skip
-
-
-def name_levels(figure: Figure, axes: Axes, levels: Sequence[Level]) -> None:
-    """Write the names into the picture, near its left or right edge; limits of the axes are final by now."""
-    lay_out(figure)
-    drawn = [line for line in axes.get_lines() if np.size(line.get_xdata()) > 1 and line.get_linestyle() != "None"]
-    drawn = [line for line in drawn if line.get_transform() == axes.transData]
-    drawn += [Line2D(axes.get_xlim(), (level.y, level.y)) for level in levels]
-    box, px_per_pt = axes.get_window_extent(), figure.dpi / 72
-    taken: list[Bbox] = []  # by names written before
-    for level in levels:
-        width, height = text_width_in(figure, level.name, SMALL_PT) * figure.dpi, SMALL_PT * px_per_pt
-        line_px = axes.transData.transform((1.0, level.y))[1]
-        sides = {ABOVE: line_px + 2 * px_per_pt, BELOW: line_px - 3 * px_per_pt - height}
-        near, far = box.x0 + 0.03 * box.width, box.x1 - 0.03 * box.width - width
-        places = [(x, y) for side, y in sides.items() if level.side in ("", side) for x in (near, far)]
-        boxes = [Bbox.from_bounds(x, y, width, height) for x, y in places]
-        free = [at for at, one in zip(places, boxes, strict=True) if not any(one.overlaps(other) for other in taken)]
-        places = free or places
-        x, y = places[emptiest(axes, places, width, height, drawn)]
-        taken.append(Bbox.from_bounds(x, y, width, height))
-        axes.annotate(level.name, ((x - box.x0) / box.width, (y - box.y0) / box.height), xycoords="axes fraction",
-                      fontsize=SMALL_PT, color=INK, path_effects=_HALO, zorder=6)  # fmt: skip

@@ -1,7 +1,6 @@
-"""Is it worth more than one node: speed-up over one node alone, against the number of nodes, and against S/(B·T).
+"""Is it worth more than one node: speed-up over one node alone, against the number of nodes.
 
-S/(B·T), the gradient's time on the link in steps of computing, is what decides it: all bandwidths and numbers of nodes
-in one picture.
+Its table has S/(B·T) as well, the gradient's time on the link in steps of computing, which is what decides it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -244,77 +242,3 @@ def _draw_line(
     for row in line.to_dict("records"):
         ends = (max(row["low"], limits[0]), min(row["high"], limits[1]))
         draw_mark(axes, (row["x"], row["speedup"]), ends, style, row["bound"], size=size)
-
-
-_LOAD = (
-    "S/(B·T): time of the gradient on the link, in steps of computing. S: bytes of the fp32 gradient, alike for all "
-    "arms; B: bandwidth of the link; T: computing of a step."
-)
-_CLOSED_FORM = " Broken line: N/(1 + 2(N−1)/N·S/(BT)), without overlap, latency or more samples for the larger batch."
-
-
-class Viability(AbstractFigure):
-    """A panel for each number of nodes on common axes, whatever the batch and the bandwidth."""
-
-    name = "viability"
-    in_detail = True
-    compares = frozenset({"nodes", "batch_size", "accumulate", "link.bandwidth"})
-
-    def applies(self, results: Results) -> str | None:
-        """Needs ``single``, and two values of S/(B·T)."""
-        if (why_not := _why_not(results)) is not None:
-            return why_not
-        loads = speedup_table(results)["load"].dropna()
-        apart = len(loads) and loads.max() >= captions.APART * loads.min()
-        return None if apart else "S/(B·T) is known at fewer than two values, or they are all but equal"
-
-    def table(self, results: Results) -> pd.DataFrame:
-        """One row an arm, number of nodes, bandwidth and batch whose S/(B·T) is known."""
-        table = speedup_table(results)
-        return table[table["load"].notna()].reset_index(drop=True)
-
-    def _draw(self, results: Results, width_in: float) -> Figure:
-        table, wide = self.table(results), width_in >= PAGE_IN
-        counts = sorted(table["nodes"].unique())
-        columns = min(len(counts), 4 if wide else 2)
-        shape = (-(-len(counts) // columns), columns)
-        switched = set(results.cells["medium"].dropna()) <= {"switched"}
-        closed_form = [Line2D([], [], label="fp32 ring, closed form", **_IDEAL)] if switched else []
-        legend = [*_legend(results, table), *closed_form]
-        notes = [_LOAD + (_CLOSED_FORM if switched else ""), _how_to_read(table, results), *results.notes]
-        title = f"Speed-up over one node alone{_in_what(results)} by load of the link"
-        setting = captions.setting_line(results, num_runs=table["num"])
-        body_in = shape[0] * (2.3 if len(counts) > 1 or wide else 2.6) + 0.3
-        figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
-        limits = (
-            max(min(0.5, table["speedup"].min() / 1.3), 0.01),
-            max(counts[-1] * 1.15, table["speedup"].max() * 1.3),
-        )
-        for place, axes in enumerate(grid.flat):
-            if place >= len(counts):
-                axes.set_visible(False)
-                continue
-            _draw_by_load(axes, table[table["nodes"] == counts[place]], results.roles, limits)
-            if switched:
-                # A ring of fp32 that waits for the link, without latency, with as few samples as one node.
-                loads, nodes = np.geomspace(table["load"].min() / 1.3, table["load"].max() * 1.3, 60), counts[place]
-                axes.plot(loads, nodes / (1 + 2 * (nodes - 1) / nodes * loads), zorder=1, **_IDEAL)
-            panel_title(axes, f"{counts[place]:g} nodes")
-        label_outer(
-            grid, "S/(B·T): gradient's time on the link" if shape[1] < 2 else "S/(B·T)", "speed-up over one node"
-        )
-        return figure
-
-
-def _draw_by_load(axes: Axes, rows: pd.DataFrame, roles: Mapping[str, str], limits: tuple[float, float]) -> None:
-    axes.set_xscale("log")
-    _label_speedups(axes, limits)
-    for (arm, *_), line in rows.groupby(["arm", "batch_size", "accumulate"]):
-        line = line.sort_values("load")
-        style = arm_style(str(arm), roles[str(arm)])
-        _draw_line(axes, line.assign(x=line["load"]), style, limits, line_width=1.0, size=4.2)
-    axes.margins(x=0.1)
-    axes.xaxis.set_major_locator(LogLocator())
-    axes.xaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -1,40 +1,42 @@
-"""Does decentral averaging suffer less: time to the target and of a step by number of nodes, on links of one's own and
-on one air that all share."""
+"""Does decentral averaging suffer less: a map of topologies over numbers of nodes, on links of one's own and on one
+air that all share."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from bwbench.methods.roles import CENTRAL, EXACT, HEADROOM, PARTIAL, REFERENCE, UNKNOWN, Topology, topology_by_name
+from bwbench.methods.roles import CENTRAL, DECENTRAL, EXACT, PARTIAL, REFERENCE, UNKNOWN, Topology, topology_by_name
 from bwbench.records.schema import CellRecord
-from bwbench.results.analysis.cells import Row, name_of, value_at
+from bwbench.results.analysis.best_set import BestSet, best_set
+from bwbench.results.analysis.cells import Row as TableRow
+from bwbench.results.analysis.cells import name_of, value_at
 from bwbench.results.analysis.results import ENDS, Results, arrivals_by_seed, ends_of, once
-from bwbench.results.analysis.statistics import Estimate, estimate, geometric_interval, number
+from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, geometric_interval, number
 from bwbench.results.figures import captions
+from bwbench.results.figures.arm_map import Column, MapCell, Row, cells_of, draw_map, height_in, how_to_read
 from bwbench.results.figures.base import AbstractFigure
-from bwbench.results.figures.frame import framed_panels, panel_title
-from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis, tick_at
-from bwbench.results.figures.style import INK, PAGE_IN, ArmStyle, arm_style
+from bwbench.results.figures.frame import framed_axes
+from bwbench.results.figures.style import PAGE_IN
 
-_EXACT_LINE, _PARTIAL_LINE = "-", (0, (2, 1.3))
-_WIRED_LINE: Any = (0, (6, 1.5, 1, 1.5))
-_WIRED_MARKER = "s"
-_DODGE = 0.014  # decades between neighbouring arms
 _AVERAGING_WORDS = {EXACT: "", PARTIAL: ", partial", UNKNOWN: ", averaging unknown"}
-_WORDS = {"switched": "links of one's own (switched)", "shared": "one air for all (shared)"}
+_MEDIA = {"switched": "switched", "shared": "shared air"}
+_ORDER = (CENTRAL, DECENTRAL)
+
+_ONE_LINE = 26  # letters of a row's name in a narrow picture
+
+Where: TypeAlias = tuple[str, int]  # a medium, and a number of nodes
 
 
 class TopologyByMedium(AbstractFigure):
-    """A column for each medium; above time to target, below time of a step. Full marks are central, hollow ones
-    decentral; broken lines average partially."""
+    """A row an arm, central ones above decentral ones; a column a medium and number of nodes. Who may be the fastest
+    there is dark."""
 
     name = "topology"
     compares = frozenset({"nodes", "link.medium", "link.wired"})
@@ -59,40 +61,122 @@ class TopologyByMedium(AbstractFigure):
         return topology_table(results)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        table, wide = self.table(results), width_in >= PAGE_IN
+        table, wide = topology_table(results), width_in >= PAGE_IN
         linked = table[table["topology"] != ""]
-        media = sorted(linked["medium"].unique(), reverse=True)
-        timed = linked["time_value"].notna().any()
-        rows = ["time", "step"] if timed else ["step"]
-        title = f"Central and decentral averaging: time to {captions.timed_target(results)}" if timed else (
-            "Central and decentral averaging: time of a step"
-        )  # fmt: skip
+        timed = bool(linked["time_value"].notna().any())
+        marks = captions.common_marks(results)
+        known = {(str(row["medium"]), int(row["nodes"])) for row in linked.to_dict("records")}
+        order = list(_MEDIA)  # others stand behind
+        places = sorted(known, key=lambda where: (order.index(where[0]) if where[0] in order else len(order), where))
+        races = races_of(results, timed=timed)
+        cells = {
+            (variant, number): cell
+            for number, place in enumerate(places)
+            for variant, cell in cells_of(races[place]).items()
+        }
+        rows = [*_rows(linked, results, marks, wide=wide)]
+        if timed:
+            rows += [*_alone(table, results, places, races, cells)]
+        columns = [Column(str(nodes), _MEDIA.get(medium, medium)) for medium, nodes in places]
+        what = f"time to {captions.timed_target(results)}" if timed else "time of a step"
+        title = f"Central and decentral averaging: {what}{marks.text}"
         setting = captions.setting_line(results, num_runs=linked["num"])
-        variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"])
-        sums = linked.groupby("variant")[["num_composed", "num"]].sum()
-        legend = [_handle(row, results, sums.loc[row["variant"]]) for row in variants.to_dict("records")]
-        notes = [_how_to_read(table, results.roles), *results.notes]
-        body_in = len(rows) * (2.0 if wide else 1.55) + 0.25
-        figure, grid = framed_panels(width_in, body_in, (len(rows), len(media)), title, setting, notes, legend,
-                                     share=(True, "row"))  # fmt: skip
-        for line, what in enumerate(rows):
-            unit = captions.time_unit(math.sqrt(linked[f"{what}_at_least"].max() * linked[f"{what}_at_least"].min()))
-            for column, medium in enumerate(media):
-                axes = grid[line, column]
-                here = linked[linked["medium"] == medium]
-                _draw_panel(axes, here, list(variants["variant"]), results.roles, what, unit.seconds)
-                if what == "time":
-                    _draw_limits(axes, table, results.roles, unit.seconds)
-                panel_title(axes, (_WORDS.get(medium, medium) if wide else medium) if line == 0 else "")
-            grid[line, 0].set_ylabel(f"{'time to target' if what == 'time' else 'time of a step'} ({unit.symbol})")
-            low, high = grid[line, 0].get_ylim()
-            label_log_axis(grid[line, 0].yaxis, low, high, length_in=2.6 if wide else 1.9)
-        nodes = sorted(linked["nodes"].unique())
-        for axes in grid.flat:
-            tick_at(axes.xaxis, nodes)
-        for axes in grid[-1]:
-            axes.set_xlabel("nodes")
+        missing = any((row.key, number) not in cells for row in rows if row.key for number in range(len(columns)))
+        words = ["Central: one node, or every node for its share, averages for all.", how_to_read(cells, "in a column")]
+        note = " ".join([*words, *(["·: did not run there, or nobody arrived."] if missing else [])])
+        figure, axes = framed_axes(width_in, height_in(rows) + 0.58, title, setting, [note, *results.notes])
+        axes.set_xlabel("nodes", labelpad=13)
+        draw_map(figure, axes, rows, columns, cells)
         return figure
+
+
+def _rows(linked: pd.DataFrame, results: Results, marks: captions.CommonMarks, *, wide: bool) -> Iterator[Row]:
+    """The ways of averaging below the heading of their place, each with its topology."""
+    variants = linked.drop_duplicates("variant").sort_values(["place", "averaging", "variant"]).to_dict("records")
+    for place in _ORDER:
+        its = [row for row in variants if row["place"] == place]
+        if its:
+            yield Row("", place)
+        for row in its:
+            name = marks.label(results, row["arm"]) + row["variant"].removeprefix(row["arm"])
+            topology = row["topology"] + _AVERAGING_WORDS.get(row["averaging"], "")
+            together = f"{name}: {topology}" if topology != name.rstrip("†⊙") else name
+            yield Row(row["variant"], together if wide or len(together) <= _ONE_LINE else f"{name}:\n{topology}")
+
+
+def _alone(
+    table: pd.DataFrame,
+    results: Results,
+    places: list[Where],
+    races: Mapping[Where, BestSet],
+    cells: dict[tuple[str, int], MapCell],
+) -> Iterator[Row]:
+    """One node alone, whose cells are added; it takes part in no race of averages."""
+    single = table[(table["arm"].map(results.roles) == REFERENCE) & table["time_value"].notna()]
+    for row in single.drop_duplicates("arm").to_dict("records"):
+        key = f"{row['arm']} alone"
+        for number, place in enumerate(places):
+            race = races[place]
+            if race.first is not None:
+                over = row["time_at_least"] / race.times[race.first].value
+                cells[key, number] = MapCell(over, math.isinf(row["time_value"]), races=False)
+        yield Row("", "no average")
+        yield Row(key, captions.label_of(results, row["arm"]))
+
+
+@dataclass(frozen=True)
+class Way:
+    """The cells of one arm with one medium, wiring and number of nodes.
+
+    Attributes:
+        variant: the arm, with ``, wired`` where nodes have a wire to the access point.
+        medium: empty where there is no link.
+        wired: JSON of the nodes that have such a wire.
+        topology: None where nothing is averaged over a link.
+    """
+
+    arm: str
+    variant: str
+    medium: str
+    wired: str
+    nodes: int
+    topology: Topology | None
+    cells: pd.DataFrame
+
+
+@once
+def ways_of(results: Results) -> list[Way]:
+    """By arm, medium, wiring and number of nodes."""
+    cells = results.cells.copy()
+    wired = {folder.cell.id: json.dumps(value_at(folder.cell.config, "link.wired") or []) for folder in results.done}
+    cells["wired"] = cells["id"].map(wired)
+    topologies = {folder.cell.id: topology_of(folder.cell) for folder in results.done}
+    ways = []
+    by = ["arm", "medium", "wired", "nodes"]
+    for (arm, medium, wires, nodes), part in cells.groupby(by, dropna=False, sort=True):
+        variant = str(arm) if wires == "[]" else f"{arm}, wired"
+        medium = medium if isinstance(medium, str) else ""
+        topology = topologies[part["id"].iloc[0]]
+        ways.append(Way(str(arm), variant, medium, str(wires), int(str(nodes)), topology, part))
+    return ways
+
+
+def races_of(results: Results, *, timed: bool) -> dict[Where, BestSet]:
+    """Who may be the fastest with each medium and number of nodes, by variant; by the time of a step if not timed."""
+    races: dict[Where, dict[str, dict[int, Arrival]]] = {}
+    for way in ways_of(results):
+        if way.topology is not None:
+            steps = {seed: Arrival(step_s) for seed, step_s in _steps_by_seed(way.cells).items()}
+            arrivals = arrivals_by_seed(way.cells) if timed else steps
+            races.setdefault((way.medium, way.nodes), {})[way.variant] = arrivals
+    return {where: best_set(arms) for where, arms in races.items()}
+
+
+def _steps_by_seed(cells: pd.DataFrame) -> dict[int, float]:
+    """Seconds of a step, of the cells that say so."""
+    steps = zip(cells["seed"], cells["training_clock_s"], cells["steps"], strict=True)
+    known = [(int(seed), number(clock_s), number(count)) for seed, clock_s, count in steps]
+    return {seed: clock_s / count for seed, clock_s, count in known if clock_s and count}
 
 
 @once
@@ -105,110 +189,24 @@ def topology_table(results: Results) -> pd.DataFrame:
         did not reach it, NaN without a target), ``_low``, ``_high``, ``_at_least``. Arms that average over no link
         have an empty ``topology``.
     """
-    cells = results.cells.copy()
-    wired = {folder.cell.id: json.dumps(value_at(folder.cell.config, "link.wired") or []) for folder in results.done}
-    cells["wired"] = cells["id"].map(wired)
-    topologies = {folder.cell.id: topology_of(folder.cell) for folder in results.done}
     rows = []
-    for (arm, medium, wires, nodes), part in cells.groupby(
-        ["arm", "medium", "wired", "nodes"], dropna=False, sort=True
-    ):
-        topology = topologies[part["id"].iloc[0]]
-        arrivals = list(arrivals_by_seed(part).values())
-        taken = [(number(row["training_clock_s"]), number(row["steps"])) for row in part.to_dict("records")]
-        steps = [clock_s / count for clock_s, count in taken if clock_s and count]
+    for way in ways_of(results):
+        arrivals, steps = list(arrivals_by_seed(way.cells).values()), list(_steps_by_seed(way.cells).values())
         if not steps:
             continue
         step_s, low_s, high_s = geometric_interval(steps)
-        composed, num = int(part["composed"].sum()), len(part)
-        variant = str(arm) if wires == "[]" else f"{arm}, wired"
+        composed, num = int(way.cells["composed"].sum()), len(way.cells)
         about = {"topology": "", "averaging": "", "place": ""}
-        if topology is not None:
+        if (topology := way.topology) is not None:
             about = {"topology": topology.name, "averaging": topology.averaging, "place": topology.place}
-        row: Row = {"arm": str(arm), "variant": variant, **about, "medium": medium if isinstance(medium, str) else "",
-                    "wired": wires, "nodes": int(str(nodes)), "num": num, "num_composed": composed}  # fmt: skip
+        row: TableRow = {"arm": way.arm, "variant": way.variant, **about, "medium": way.medium, "wired": way.wired,
+                         "nodes": way.nodes, "num": num, "num_composed": composed}  # fmt: skip
         row |= ends_of("time", estimate(arrivals) if arrivals else None)
         rows.append(row | ends_of("step", Estimate(step_s, low_s, high_s, step_s, num, 0)))
     table = pd.DataFrame(rows)
     numbers = [f"{what}_{end}" for what in ("time", "step") for end in ENDS]
     table[numbers] = table[numbers].astype(float)
     return table
-
-
-def _handle(row: dict[Any, Any], results: Results, sums: pd.Series) -> Line2D:
-    role, wired = results.roles[row["arm"]], row["variant"].removeprefix(row["arm"])
-    label = captions.arm_label(results.labels[row["arm"]] + wired, role, sums["num_composed"], sums["num"])
-    style, central = arm_style(row["arm"], role), row["place"] == CENTRAL
-    words = row["topology"] + _AVERAGING_WORDS.get(row["averaging"], "")
-    hollow: Any = (
-        {} if central else {"markeredgecolor": style.color, "markeredgewidth": 0.9, "markerfacecolor": "white"}
-    )
-    return arm_handle(style, f"{label}: {words}", linestyle=_line(row), marker=_marker(row, style), **hollow)
-
-
-def _marker(row: dict[Any, Any], style: ArmStyle) -> str:
-    return style.marker if row["wired"] == "[]" else _WIRED_MARKER
-
-
-def _line(row: dict[Any, Any]) -> Any:
-    if row["wired"] != "[]":
-        return _WIRED_LINE
-    return _PARTIAL_LINE if row["averaging"] == PARTIAL else _EXACT_LINE
-
-
-def _draw_panel(
-    axes: Axes, rows: pd.DataFrame, variants: list[str], roles: Mapping[str, str], what: str, unit: float
-) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.grid(True)
-    axes.margins(x=0.1, y=0.12)
-    for position, variant in enumerate(variants):
-        line = rows[rows["variant"] == variant].sort_values("nodes")
-        dodge = 10 ** (_DODGE * (position - (len(variants) - 1) / 2))
-        for first in line.to_dict("records")[:1]:
-            style = arm_style(first["arm"], roles[first["arm"]])
-            reached = line[line[f"{what}_value"].map(math.isfinite)]
-            axes.plot(reached["nodes"] * dodge, reached[f"{what}_value"] / unit, color=style.color,
-                      linestyle=_line(first), linewidth=1.3, zorder=3)  # fmt: skip
-        for row in line.to_dict("records"):
-            if math.isnan(row[f"{what}_at_least"]):
-                continue
-            at = (row["nodes"] * dodge, row[f"{what}_at_least"] / unit)
-            ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
-            bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
-            draw_mark(axes, at, ends, style, bound, 4.8, hollow=row["place"] != CENTRAL, marker=_marker(row, style))
-
-
-def _draw_limits(axes: Axes, table: pd.DataFrame, roles: Mapping[str, str], unit: float) -> None:
-    """One node alone across the panel; what a free network would give, by number of nodes."""
-    reached, of_arm = table["time_value"].map(math.isfinite), table["arm"].map(roles)
-    single = table[(of_arm == REFERENCE) & reached]
-    if len(single):
-        axes.axhline(single["time_value"].iloc[0] / unit, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-    free = table[(of_arm == HEADROOM) & reached].sort_values("nodes")
-    free = free.drop_duplicates("nodes")
-    style = arm_style("", HEADROOM)
-    axes.plot(
-        free["nodes"], free["time_value"] / unit, color=style.color, linewidth=1.0, linestyle=style.line, zorder=1
-    )
-
-
-def _how_to_read(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
-    words = ["Full marks: central; hollow: decentral. Solid lines: exact averages; broken: partial ones"]
-    words[0] += (
-        " (with long dashes: the server has a wire to the access point)." if (table["wired"] != "[]").any() else "."
-    )
-    shown = {roles[arm] for arm in table["arm"]}
-    if REFERENCE in shown:
-        words.append("Black broken line: one node alone.")
-    if HEADROOM in shown:
-        words.append("Grey: no communication.")
-    if (table["num"] > 1).any():
-        words.append("Marks: geometric mean; whiskers: 95 % interval (Student's t on log time).")
-    if table["time_value"].map(math.isinf).any():
-        words.append("With an arrow: fewer than half of the repeats reached the target within the limit.")
-    return " ".join(words)
 
 
 def topology_of(cell: CellRecord) -> Topology | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bwbench.base.plain_data import mapping_at
 from bwbench.base.step_time import recorded_step_times
@@ -22,7 +22,7 @@ from bwbench.results.analysis.caveats import (
 from bwbench.results.analysis.cell_arrival import arrival_of_cell
 from bwbench.results.analysis.cells import DONE, PLANNED, UNFINISHED, is_composed, setting_of, state_of
 from bwbench.results.analysis.statistics import ONE_REPEAT
-from bwbench.results.section.content import Block, Bullets, Paragraph
+from bwbench.results.section.content import Block, Bullets, Lines, Paragraph, Table
 from bwbench.results.text import Number, Phrase, fixed, percent, phrase
 
 _WORDS = {PLANNED: "not run yet", UNFINISHED: "unfinished"}
@@ -49,6 +49,44 @@ def link_blocks(done: Sequence[CellFolder]) -> Iterator[Block]:
                      (("low", min(off_s)), ("high", max(off_s))))  # fmt: skip
         text = phrase(text, " Round trips on the idle link differ by ", low, " to ", high, " ms.")
     yield Paragraph(text)
+
+
+def link_table(experiments: Mapping[str, Sequence[CellFolder]]) -> Iterator[Table]:
+    """How far links were from what was asked, a row an experiment; no table where nothing was measured.
+
+    Args:
+        experiments: the cells that are done, by the name of their experiment.
+    """
+    rows: list[list[Lines]] = []
+    for name, done in experiments.items():
+        links = [link for _, link in measured_links(done)]
+        errors = [error for link in links for _, measured in measurements_of(link) for error in pair_errors(measured)]
+        rate = Spread.of(error.goodput for error in errors)
+        trip_ms = Spread.of(None if error.rtt_off_s is None else 1e3 * error.rtt_off_s for error in errors)
+        if not rate.num:
+            continue
+        rates = [_share(f"{name} link rate {part}", value) for part, value in _parts(rate)]
+        trips = [_milliseconds(f"{name} link trip {part}", value) for part, value in _parts(trip_ms)]
+        counts = (("links", len(links)), ("link pairs", rate.num))
+        rows.append([[phrase(name)], *([phrase(Number(f"{name} {what}", str(count)))] for what, count in counts),
+                     *([text] for text in (*rates, *trips))])  # fmt: skip
+    if rows:
+        heads = ("rate, median", "95 %", "at most", "round trip, median", "95 %", "at most")
+        header = [phrase(text) for text in ("experiment", "links", "measurements", *heads)]
+        caption = "Links, achieved against asked, before and after training: how far rates and round trips were off."
+        yield Table("links", phrase(caption), header, rows)
+
+
+def _parts(spread: Spread) -> list[tuple[str, float | None]]:
+    return [("median", spread.median), ("most of pairs", spread.p95), ("most", spread.worst)]
+
+
+def _share(key: str, value: float | None) -> Phrase:
+    return phrase("–" if value is None else Number(key, percent(value)))
+
+
+def _milliseconds(key: str, value: float | None) -> Phrase:
+    return phrase("–" if value is None else Number(key, f"{fixed(value, 2)} ms"))
 
 
 def left_out_blocks(folders: Sequence[CellFolder]) -> Iterator[Block]:

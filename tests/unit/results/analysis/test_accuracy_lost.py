@@ -9,7 +9,7 @@ import pytest
 from fixtures_matrices import write_matrix
 
 from bwbench.results.analysis.results import Results, load_results, regrouped
-from bwbench.results.figures.against_bytes import Precision, losses, short_name
+from bwbench.results.figures.precision import Precision, losses, short_name
 
 
 def results_of(folder: Path, *overrides: str) -> Results:

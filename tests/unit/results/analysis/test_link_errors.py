@@ -1,4 +1,4 @@
-"""Errors of links: one row a measurement, a timing run's link once, and sizes in three numbers."""
+"""Errors of links: one a pair of nodes and measurement, a timing run's link once, and sizes in three numbers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,19 @@ from pathlib import Path
 import pytest
 from fixtures_records import Study, write_study
 
-from bwbench.results.analysis.caveats import Spread
+from bwbench.results.analysis.caveats import Spread, link_errors
 from bwbench.results.analysis.results import load_results
-from bwbench.results.figures.asked_and_achieved import errors_table
+from bwbench.results.section.threats import link_table
+from bwbench.results.section.write import markdown_table
 
 
 def test_every_pair_before_and_after(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ring", "single"), repeats=2, limit_s=0.3))
     (group,) = load_results(tmp_path)
-    errors = errors_table(group)
+    errors = link_errors(group.done)
     assert len(errors) == 2 * 2 * 2  # repeats, before and after, pairs; one node alone has no link
-    assert set(errors["when"]) == {"before", "after"}
-    assert set(errors["goodput_error"].round(6)) == {round(0.953 / 0.956 - 1, 6)}
-    assert errors["rtt_off_s"].iloc[0] == pytest.approx(0.0002)
-    assert not errors["over_tcp"].any()
-
-
-def test_what_ranks_on_hosts_found_by_tcp_is_told_apart(tmp_path: Path) -> None:
-    write_study(tmp_path, Study(arms=("ring",), repeats=1, limit_s=0.3))
-    (file,) = tmp_path.rglob("link.json")
-    link = json.loads(file.read_text())
-    link["achieved_after"]["method"] = "tcp, from process to process"
-    file.write_text(json.dumps(link))
-    (group,) = load_results(tmp_path)
-    errors = errors_table(group)
-    assert set(errors.loc[errors["over_tcp"], "when"]) == {"after"}
+    assert {round(error.goodput or 0.0, 6) for error in errors} == {round(0.953 / 0.956 - 1, 6)}
+    assert errors[0].rtt_off_s == pytest.approx(0.0002)
 
 
 def test_sizes_of_errors() -> None:
@@ -46,6 +34,16 @@ def test_what_was_measured_in_slow_motion_is_told_in_the_time_that_was_asked(tmp
     (file,) = tmp_path.rglob("link.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "dilation": 8.0}))
     (group,) = load_results(tmp_path)
-    errors = errors_table(group)
-    assert errors["rtt_off_s"].iloc[0] == pytest.approx(0.0002 / 8)
-    assert set(errors["goodput_error"].round(6)) == {round(0.953 / 0.956 - 1, 6)}
+    errors = link_errors(group.done)
+    assert errors[0].rtt_off_s == pytest.approx(0.0002 / 8)
+    assert {round(error.goodput or 0.0, 6) for error in errors} == {round(0.953 / 0.956 - 1, 6)}
+
+
+def test_one_table_has_a_row_for_each_experiment_that_was_measured(tmp_path: Path) -> None:
+    for name, arms in (("one", ("ring",)), ("two", ("ring", "ddp")), ("none", ("single",))):
+        write_study(tmp_path, Study(name, arms=arms, repeats=1, limit_s=0.3))
+    (table,) = link_table({group.experiment: group.done for group in load_results(tmp_path)})
+    text = markdown_table(table)
+    assert [row[0][0] for row in table.rows] == [("one",), ("two",)]
+    assert "0.31 %" in text and "0.20 ms" in text and all(len(row) == len(table.header) for row in table.rows)
+    assert list(link_table({"none": []})) == []

@@ -65,13 +65,13 @@ def test_several_processes_draw_the_same(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_each_picture_comes_when_it_is_drawn(tmp_path: Path, jobs: int) -> None:
-    pictures = pictures_of(experiments(tmp_path / "results", "one"), ["bandwidth", "link", "nodes"])
+    pictures = pictures_of(experiments(tmp_path / "results", "one"), ["bandwidth", "throughput", "nodes"])
     coming = draw_pictures(pictures, tmp_path / "out", jobs=jobs)
     first = next(coming)
     assert [path.name for path in first.paths] == ["bandwidth"] and first.paths[0].is_file()
     if jobs == 1:
-        assert not (tmp_path / "out" / "link").exists()
-    assert [path.name for one in coming for path in one.paths] == ["link", "nodes"]
+        assert not (tmp_path / "out" / "throughput").exists()
+    assert [path.name for one in coming for path in one.paths] == ["throughput", "nodes"]
 
 
 @pytest.mark.usefixtures("quick")
@@ -105,7 +105,7 @@ def test_what_answers_first_is_a_handful_and_what_spans_settings_stands_before_t
     spans = [bool(FIGURES.load(name).compares) for name in first]
     assert spans == sorted(spans, reverse=True) and {"accuracy-over-time", "time-to-accuracy"} <= set(first)
     assert {"bandwidth", "nodes", "topology", "links", "precision"} <= set(first)
-    assert not {"link", "step-time", "pareto", "viability"} & set(first)
+    assert not {"step-time", "pareto", "speedup", "throughput"} & set(first)
 
 
 def test_one_picture_stands_for_all_settings(tmp_path: Path) -> None:

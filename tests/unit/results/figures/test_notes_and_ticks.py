@@ -11,7 +11,6 @@ from typing import cast
 import pandas as pd
 import pytest
 from fixtures_records import Study, write_study
-from matplotlib.figure import Figure
 
 from bwbench.records import CellFolder
 from bwbench.results.analysis.cells import cell_row
@@ -19,10 +18,7 @@ from bwbench.results.analysis.results import Results, load_results, once
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import _elsewhere, marked_label, one_link
 from bwbench.results.figures.against_bytes import _along_front
-from bwbench.results.figures.asked_and_achieved import _ticks_from
 from bwbench.results.figures.bars import TimeToAccuracy
-from bwbench.results.figures.marks import emptiest
-from bwbench.results.figures.over_one_node import Viability
 
 
 @pytest.fixture
@@ -75,29 +71,11 @@ def test_the_line_through_the_front_is_followed_as_it_is_drawn() -> None:
     assert _along_front(pd.DataFrame({**points, "front": False, "against": "time"}), 1e6, 1.0) == []
 
 
-def test_ticks_of_an_axis_that_is_linear_in_its_middle_keep_clear_of_zero() -> None:
-    ticks = _ticks_from(0.067)
-    assert ticks[len(ticks) // 2 - 1 : len(ticks) // 2 + 2] == [-0.1, 0.0, 0.1]
-    assert ticks == sorted(ticks)
-
-
-def test_a_name_goes_where_no_line_runs_and_gaps_are_no_line() -> None:
-    figure = Figure()
-    axes = figure.subplots()
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-    (line,) = axes.plot([0, 1, float("nan"), 0, 1], [0.2, 0.2, float("nan"), 0.21, 0.21])
-    low, high = axes.transData.transform([(0.4, 0.15), (0.4, 0.6)])
-    assert emptiest(axes, [tuple(low), tuple(high)], 50, 40, [line]) == 1
-    assert emptiest(axes, [tuple(high), tuple(low)], 50, 40, [line]) == 0
-    assert emptiest(axes, [tuple(low)], 50, 40, []) == 0
-
-
 def test_bandwidths_that_hardly_differ_span_no_axis(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ddp", "single"), repeats=1, bandwidths_mbps=(10.256216591160225, 10.3)))
     (results,) = load_results(tmp_path)
     assert captions.too_few_bandwidths(results) == "the bandwidths are all but equal (10.26–10.3 Mbit/s)"
     assert "10.26–10.3 Mbit/s" in captions.setting_line(results, num_runs="")
-    assert Viability().applies(results) is not None
 
 
 def test_what_a_group_is_asked_twice_is_made_once(results: Results) -> None:
@@ -148,12 +126,32 @@ def test_arms_that_the_host_bounds_are_marked_where_their_marks_cannot_show_it(r
     assert captions.host_bound_marked("ddp†", 2) == "ddp†⊙" and captions.host_bound_marked("ddp", 0) == "ddp"
 
 
-def test_a_bar_of_a_host_bound_arm_has_its_mark(tmp_path: Path) -> None:
-    """Names beside bars are those of the table's rows."""
+def test_a_mark_that_all_arms_have_stands_behind_the_target_and_behind_no_name(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("no-communication", "ddp"), repeats=2, step_time_s=0.001))
     (group,) = load_results(tmp_path)
-    (axes,) = TimeToAccuracy().draw(group).axes
-    assert {label.get_text() for label in axes.get_yticklabels()} == {"no-communication⊙", "ddp⊙"}
+    figure = TimeToAccuracy().draw(group)
+    assert {label.get_text() for label in figure.axes[0].get_yticklabels()} == {"no-communication", "ddp"}
+    assert figure.texts[0].get_text().endswith("⊙")
+
+
+def test_a_mark_that_some_arms_have_stands_behind_their_names(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("no-communication", "ddp"), repeats=2))
+    (group,) = load_results(tmp_path)
+    group.cells["host_bound"] = [arm == "ddp" for arm in group.cells["arm"]]
+    figure = TimeToAccuracy().draw(group)
+    assert {label.get_text() for label in figure.axes[0].get_yticklabels()} == {"no-communication", "ddp⊙"}
+    assert "⊙" not in figure.texts[0].get_text()
+
+
+def test_times_stand_on_one_kind_of_axis_and_who_did_not_arrive_is_open(tmp_path: Path) -> None:
+    for limit_s, scale in ((None, "log"), (11.5, "log")):
+        write_study(tmp_path / str(limit_s), Study(arms=("ddp", "threshold", "single"), repeats=3, limit_s=limit_s))
+        (group,) = load_results(tmp_path / str(limit_s))
+        (axes,) = TimeToAccuracy().draw(group).axes
+        assert axes.get_xscale() == scale
+        bounds = TimeToAccuracy().table(group)["time_s"].map(math.isinf).sum()
+        hollow = [line for line in axes.get_lines() if line.get_markerfacecolor() == "white"]
+        assert len(hollow) == bounds
 
 
 def test_intervals_of_first_crossings_are_said_to_lie_earlier(results: Results) -> None:

@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 from fixtures_matrices import write_matrix
 from fixtures_records import Study, write_study
+from matplotlib.colors import to_rgb
 from matplotlib.path import Path as Shape
 
-from bwbench.methods.roles import METHOD
+from bwbench.methods.roles import HEADROOM, METHOD
 from bwbench.results.analysis.results import Results, load_results, regrouped
-from bwbench.results.figures import captions
-from bwbench.results.figures.bandwidth import Throughput, link_bound_of
-from bwbench.results.figures.best_algorithm import BestAlgorithm, _codes
+from bwbench.results.figures.arm_map import MapCell, order_of
+from bwbench.results.figures.bandwidth import Throughput, TimeToAccuracyByBandwidth, shown_of
+from bwbench.results.figures.best_algorithm import BestAlgorithm, races_of
+from bwbench.results.figures.families import APART, BITS, MOST_LINES, NUMBERS, SELDOM, WHOLE, family_of
 from bwbench.results.figures.lines import ArmLine, Mark, _dodges, draw, framed
 from bwbench.results.figures.speedup import SpeedUp, baseline_of
 from bwbench.results.figures.style import WIDTHS_IN, arm_style
 
 ARMS = ("ddp", "ring-fp16", "threshold", "single", "no-communication")
 STYLE = arm_style("ring", METHOD)
-SECONDS = captions.TimeUnit("s", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +36,70 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return results
 
 
-def test_speed_up_is_paired_over_ddp_and_falls_as_the_link_grows(sweep: Results) -> None:
-    table = SpeedUp().table(sweep)
-    assert set(table["baseline"]) == {"ddp"} and "ddp" not in set(table["arm"])
-    threshold = table[table["arm"] == "threshold"].set_index("bandwidth_bps")["speedup"]
-    assert threshold[1e6] > threshold[1e7] > threshold[1e9]
+def test_each_arm_stands_over_the_shortest_time_there(sweep: Results) -> None:
+    table = TimeToAccuracyByBandwidth().table(sweep).set_index(["bandwidth_bps", "arm"])
+    assert set(table.index.get_level_values("arm")) == set(ARMS) - {"no-communication"}
+    for _, rows in table.groupby(level="bandwidth_bps"):
+        assert rows["over_best"].min() == 1.0
+        assert list(rows["over_best"]) == pytest.approx(list(rows["time_s"] / rows["time_s"].min()))
+        assert rows.loc[rows["over_best"] == 1.0, "may_be_fastest"].all()
+    single = table["over_best"].xs("single", level="arm").sort_index()
+    assert single.iloc[0] < single.iloc[-1]  # alone it is as fast on any link, and the others catch up
+
+
+def test_lines_are_named_at_their_ends_and_the_best_set_is_full(sweep: Results) -> None:
+    figure = TimeToAccuracyByBandwidth().draw(sweep, WIDTHS_IN["column"])
+    axes = figure.axes[0]
+    names = {text.get_text().rstrip("†⊙") for text in axes.texts if text.get_text()}
+    assert names == {"ddp", "ring-fp16", "threshold", "single (1 node)"} and not figure.legends
+    table = TimeToAccuracyByBandwidth().table(sweep)
+    faces = [line.get_markerfacecolor() for line in axes.get_lines() if line.get_marker() not in ("None", "", "_")]
+    assert sum(face == "white" for face in faces) == (~table["may_be_fastest"]).sum()
+
+
+def test_nobody_at_the_target_is_no_picture(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(repeats=2, limit_s=0.3, bandwidths_mbps=(1.0, 10.0), arms=("ddp", "ring")))
+    (results,) = load_results(tmp_path)
+    assert TimeToAccuracyByBandwidth().applies(results) == "arms reached the target at one bandwidth at most"
+
+
+def test_of_many_arms_one_of_each_way_to_send_less_is_drawn(tmp_path: Path) -> None:
+    write_matrix(tmp_path, "bandwidth-cnn", ("link.bandwidth=[1 Mbit/s, 54 Mbit/s, 300 Mbit/s]", "repeats=2"))
+    (results,) = load_results(tmp_path)
+    drawn = shown_of(results)
+    assert len(drawn.arms) == MOST_LINES and {"ddp", "single"} <= set(drawn.arms)
+    assert drawn.by["ring"] == "ddp" and "no-communication" not in drawn.by
+    families = {
+        folder.cell.arm: family_of(folder.cell, results.roles[folder.cell.arm])
+        for folder in results.done
+        if results.roles[folder.cell.arm] != HEADROOM
+    }
+    assert len({families[arm] for arm in drawn.arms}) == MOST_LINES
+    assert all(families[arm] == families[str(other)] for arm, other in drawn.by.items())
+    assert families["ddp"] == families["ring"] == WHOLE and families["bytegrad"] == families["ring-fp16"] == BITS
+    assert families["top-k"] == families["powersgd"] == NUMBERS and families["diloco"] == families["local-sgd"] == SELDOM
+    assert families["decentralized"] == APART
+    (said,) = drawn.note(results.labels)
+    assert "ring (as ddp)" in said
+    table = TimeToAccuracyByBandwidth().table(results)
+    assert set(table.loc[table["drawn"], "arm"]) == set(drawn.arms) < set(table["arm"])
+
+
+def test_few_arms_are_all_drawn(sweep: Results) -> None:
+    drawn = shown_of(sweep)
+    assert set(drawn.arms) == set(ARMS) - {"no-communication"} and drawn.note(sweep.labels) == []
+
+
+def test_a_speed_up_is_shorter_steps_times_fewer_samples(sweep: Results) -> None:
+    results = next(one for one in regrouped([sweep], SpeedUp.compares) if 1e6 in one.bandwidths)
+    table = SpeedUp().table(results).set_index("arm")
+    assert set(table["baseline"]) == {"ddp"} and "ddp" not in table.index
+    assert table["speedup"].is_monotonic_decreasing
     times = sweep.times.set_index(["arm", "bandwidth_bps"])["time_s"]
-    assert threshold[1e6] == pytest.approx(times["ddp", 1e6] / times["threshold", 1e6])
-    assert table["s_over_bt"].is_monotonic_decreasing
-
-
-def test_where_a_line_crosses_one_stands_beside_it(sweep: Results) -> None:
-    table = SpeedUp().table(sweep)
-    single = table[table["arm"] == "single"].sort_values("bandwidth_bps")
-    assert single["speedup"].iloc[0] > 1 > single["speedup"].iloc[-1]
-    (crossed,) = single["crossovers"].iloc[0]
-    assert 1e6 < crossed["bandwidth_bps"] < 1e9 and crossed["arm_faster_below"] is not False
+    threshold = table.loc["threshold"]
+    assert threshold["speedup"] == pytest.approx(times["ddp", 1e6] / times["threshold", 1e6])
+    assert threshold["step_ratio"] * threshold["samples_ratio"] == pytest.approx(threshold["speedup"])
+    assert threshold["step_ratio"] > 1 > threshold["samples_ratio"]
 
 
 def test_without_ddp_another_arm_is_the_baseline(tmp_path: Path) -> None:
@@ -70,15 +119,7 @@ def test_throughput_is_samples_over_training_time(sweep: Results) -> None:
     assert table.loc[("ddp", 1e9)]["samples_per_s"] > row["samples_per_s"]
 
 
-def test_no_run_is_faster_than_its_link(sweep: Results) -> None:
-    bound = link_bound_of(sweep, SECONDS)
-    assert bound is not None and bound.arm == "ddp"
-    times = sweep.times[sweep.times["arm"] == "ddp"].set_index("bandwidth_bps")["time_s"]
-    assert all(bound.at(bps) < time_s for bps, time_s in times.items())
-    assert bound.at(1e6) == pytest.approx(10 * bound.at(1e7))
-
-
-def test_lines_between_sites_make_the_axis_and_bytes_of_a_node_bound_nothing_there(tmp_path: Path) -> None:
+def test_lines_between_sites_make_the_axis(tmp_path: Path) -> None:
     for rate_mbps in (20, 50, 100):
         link = {
             "shaped": True, "bandwidth": "1 Gbit/s", "latency": "1 ms", "medium": "switched",
@@ -88,7 +129,6 @@ def test_lines_between_sites_make_the_axis_and_bytes_of_a_node_bound_nothing_the
         write_study(tmp_path, Study(arms=("ddp", "threshold"), bandwidths_mbps=bandwidths, extra={"link": link}))
     (results,) = load_results(tmp_path)
     assert sorted(set(SpeedUp().table(results)["bandwidth_bps"])) == [2e7, 5e7, 1e8]
-    assert link_bound_of(results, SECONDS) is None
 
 
 def test_marks_stay_with_their_bandwidth_however_many_arms_there_are() -> None:
@@ -111,20 +151,50 @@ def test_only_host_bound_cells_get_their_mark_and_the_legend_says_so() -> None:
     assert "host-bound" not in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_codes_of_arms_are_short_and_unlike() -> None:
-    codes = _codes(["ddp", "diloco", "ring-fp16", "ring-fp8", "d", "diloco"])
-    assert len(set(codes.values())) == len(codes) and codes["diloco"] == "D"
-    assert all(len(code) <= 3 for code in codes.values())
-
-
-def test_the_map_has_a_cell_a_link(tmp_path: Path) -> None:
+def test_the_map_has_a_column_a_link_and_a_row_an_arm(tmp_path: Path) -> None:
     write_matrix(tmp_path, "latency", ("algorithm=[single, ddp, diloco]", "repeats=2"))
     results = load_results(tmp_path)
     (across,) = regrouped(results, BestAlgorithm.compares)
     table = BestAlgorithm().table(across)
-    assert len(table) == 2 * 5 and set(table["arm"]) <= {"single", "ddp", "diloco"}
-    assert BestAlgorithm().applies(results[0]) == "only one latency (RTT 200 us)"
-    written = {
-        text.get_text().removesuffix("†") for text in BestAlgorithm().draw(across, WIDTHS_IN["page"]).axes[0].texts
-    }
-    assert set(table["arm"].dropna()) <= written
+    assert len(table) == 2 * 5 * 3 and set(table["arm"]) == {"single", "ddp", "diloco"}
+    for _, rows in table.groupby(["bandwidth_bps", "rtt_s"]):
+        assert rows["over_best"].min() == 1.0 and rows.loc[rows["over_best"] == 1.0, "may_be_fastest"].all()
+    axes = BestAlgorithm().draw(across, WIDTHS_IN["page"]).axes[0]
+    assert [text.get_text().rstrip("†⊙") for text in axes.get_yticklabels()] == order_of(
+        [race.best for race in races_of(across)]
+    )
+    written = [text.get_text() for text in axes.texts]
+    assert written.count("1") >= 10  # the fastest on each link
+    assert {"200 us", "200 ms"} <= set(written)  # below their bandwidths
+
+
+def test_one_link_is_no_map(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ddp", "ring"), repeats=2))
+    (results,) = load_results(tmp_path)
+    assert BestAlgorithm().applies(results) == "only one link"
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (MapCell(1.0, best=True), "1"),
+        (MapCell(1.02), "1.0"),
+        (MapCell(12.3), "12"),
+        (MapCell(9.97), "10"),
+        (MapCell(3.46, bound=True), ">3.5"),
+        (MapCell(0.58, races=False), "0.6"),
+    ],
+)
+def test_a_cell_of_a_map_says_how_far_it_is_behind(cell: MapCell, text: str) -> None:
+    assert cell.text == text
+
+
+def test_the_farther_behind_the_paler_and_the_best_stand_out_in_grey() -> None:
+    greys = [grey(MapCell(over).fill) for over in (1.1, 2.0, 5.0, 20.0)]
+    assert greys == sorted(greys) and greys[-1] == 1.0
+    assert greys[0] - grey(MapCell(1.0, best=True).fill) > 0.4
+
+
+def grey(color: str) -> float:
+    red, green, blue = to_rgb(color)
+    return 0.299 * red + 0.587 * green + 0.114 * blue

@@ -1,0 +1,105 @@
+"""Which arms a picture of lines shows where there are more than an eye can follow: one of each way of sending less.
+
+What way an arm has its components declare. The arms that are not drawn are said below the picture; their numbers stand
+in its table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bwbench.base.plain_data import list_at
+from bwbench.base.registry import ALGORITHMS, COMPRESSIONS
+from bwbench.experiment.config.method_names import BASELINES
+from bwbench.methods.roles import AFTER_EVERY_STEP, NEVER, REFERENCE
+from bwbench.records.schema import CellRecord
+from bwbench.results.analysis.cells import name_of
+from bwbench.results.analysis.results import Results
+
+MOST_LINES = 6
+ALONE = "one node alone"
+WHOLE = "all values in full precision, in every step"
+BITS = "fewer bits a value"
+NUMBERS = "fewer values"
+SELDOM = "agreement every so many steps"
+APART = "replicas that differ"  # averages in the background, with some of the others, or of parts
+OTHER = "other"  # of a plugin that is not there
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is drawn of many arms.
+
+    Attributes:
+        arms: those that are drawn.
+        by: of each arm that is not drawn the one that stands for it; None where none does.
+    """
+
+    arms: tuple[str, ...]
+    by: Mapping[str, str | None]
+
+    def note(self, labels: Mapping[str, str]) -> list[str]:
+        """A sentence on what is not drawn; none where all is."""
+        if not self.by:
+            return []
+        of_each: dict[str | None, list[str]] = {}
+        for arm, other in sorted(self.by.items()):
+            of_each.setdefault(other, []).append(labels.get(arm, arm))
+        parts = [
+            f"{', '.join(names)} ({'slower' if other is None else f'as {labels.get(other, other)}'})"
+            for other, names in sorted(of_each.items(), key=lambda item: (item[0] is None, item[0] or ""))
+        ]
+        return [f"Of each way to send less one arm is drawn. The others, in the table beside: {'; '.join(parts)}."]
+
+
+def shown_arms(results: Results, order: Sequence[str], firsts: Sequence[str] = ()) -> Shown:
+    """All of ``order`` where they are few; else one of each family, MOST_LINES at most.
+
+    Of a family that is the baseline, else the arm that is first most often, else the one that is fastest.
+
+    Args:
+        order: arms, fastest first.
+        firsts: the arm that is first, of each link.
+    """
+    if len(order) <= MOST_LINES:
+        return Shown(tuple(order), {})
+    cells = {folder.cell.arm: folder.cell for folder in results.done}
+    wins = Counter(firsts)
+    members: dict[str, list[str]] = {}
+    for arm in order:
+        members.setdefault(family_of(cells[arm], results.roles[arm]), []).append(arm)
+
+    def standing(arm: str) -> tuple[int, int, int]:
+        usual = BASELINES.index(arm) if arm in BASELINES else len(BASELINES)
+        return usual, -wins[arm], order.index(arm)
+
+    chosen = {family: min(arms, key=standing) for family, arms in members.items()}
+    # More families than lines: those go that are never first, and the slowest of them first.
+    kept = sorted(chosen.values(), key=lambda arm: (arm not in BASELINES and not wins[arm], order.index(arm)))
+    arms = tuple(arm for arm in order if arm in kept[:MOST_LINES])
+    by = {
+        arm: chosen[family] if chosen[family] in arms else None
+        for family, its in members.items()
+        for arm in its
+        if arm not in arms
+    }
+    return Shown(arms, by)
+
+
+def family_of(cell: CellRecord, role: str) -> str:
+    """How an arm comes to send less, by what its algorithm and its codecs declare."""
+    if role == REFERENCE:
+        return ALONE
+    codecs = [str(codec.get("name")) for codec in list_at(cell.config, "compression") if isinstance(codec, dict)]
+    try:
+        agrees = str(ALGORITHMS.load(name_of(cell.config.get("algorithm"))).replicas_equal)
+        kinds = [COMPRESSIONS.load(codec) for codec in codecs]
+    except Exception:  # no such name, or a broken package: old records are read without what they were made with
+        return OTHER
+    if agrees != AFTER_EVERY_STEP:
+        return APART if agrees == NEVER else SELDOM
+    if any(kind.carries or kind.linear for kind in kinds):
+        return NUMBERS
+    return WHOLE if all(kind.lossless for kind in kinds) else BITS
