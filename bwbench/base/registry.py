@@ -43,11 +43,7 @@ class Registry:
     """
 
     def __init__(
-        self,
-        kind: str,
-        package: str,
-        entries: Iterable[tuple[str, str, str]],
-        gone: Mapping[str, str] | None = None,
+        self, kind: str, package: str, entries: Iterable[tuple[str, str, str]], gone: Mapping[str, str] | None = None
     ) -> None:
         """Make one of what is built in.
 
@@ -98,7 +94,7 @@ class Registry:
         return entry.target.partition(":")[0].partition(".")[0] if entry is not None and entry.installed else None
 
     def unknown(self, name: object, hint: str = "") -> str:
-        """The message for a name that is not here: ``hint``, else what took its place, or the nearest name; then all."""
+        """The message for a name that is not here: ``hint``, what is in its place, or the nearest name; then all names."""
         known = f"Known: {', '.join(self.names())}."
         if not hint and name in self._gone:
             return f"{self.kind} {name!r} is no more. {self._gone[str(name)]} {known}"

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bwbench.base.registry import FIGURES
+from bwbench.results.analysis.caveats import COMPOSED_MARK
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures.album import save
 from bwbench.results.figures.base import AbstractFigure
@@ -15,10 +18,12 @@ from bwbench.results.section.content import Block, Table
 from bwbench.results.section.threats import link_table
 from bwbench.results.section.time_and_accuracy import accuracy_blocks, baseline_of, speedup_blocks, time_blocks
 
+_MARKS = (COMPOSED_MARK, FIRST_CROSSING_MARK, HOST_BOUND_MARK)
+
 
 @dataclass
 class Pictures:
-    """Draws each picture once, into ``folder``.
+    """Draws each picture once, into ``folder``. What a mark means stands below the first one that has it.
 
     Attributes:
         skipped: why a picture that prose asks for was not drawn.
@@ -29,6 +34,7 @@ class Pictures:
     skipped: list[str] = field(default_factory=list)
     _drawn: dict[tuple[str, str, str, bool], str | None] = field(default_factory=dict)
     _results: dict[str, list[Results]] = field(default_factory=dict)
+    _explained: set[str] = field(default_factory=set)
 
     def draw(self, name: str, experiment: str, group: str = "", *, wide: bool = False) -> str | None:
         """The stem of the picture's files below ``folder``; None where there is nothing to draw.
@@ -42,7 +48,7 @@ class Pictures:
         return self._drawn[key]
 
     def tables(self, kind: str, experiment: str, group: str = "", baseline: str | None = None) -> Iterator[Table]:
-        """The tables of an experiment: ``times``, ``speedups`` or ``accuracy``; ``links``, of ``all`` of them, is one."""
+        """The tables of an experiment: ``times``, ``speedups``, ``accuracy``; or ``links``, one of ``all`` of them."""
         if kind == "links":
             self._groups(experiment)
             known = {name: [folder for one in groups for folder in one.done] for name, groups in self._results.items()}
@@ -74,7 +80,9 @@ class Pictures:
             if reason is None:
                 stem = "_".join(part for part in (experiment, name, one.label) if part)
                 width = PAGE_IN if wide else COLUMN_IN
-                save(figure.draw(one, width), figure.table(one), one, name, self.folder / stem)
+                drawn = figure.draw(one, width, self._explained)
+                save(drawn, figure.table(one), one, name, self.folder / stem)
+                self._explained |= {mark for mark in _MARKS for note in one.notes if note.startswith(mark)}
                 return stem
             why = reason
         self.skipped.append(f"figure {name} of {experiment} {group}".rstrip() + f": {why}")

@@ -19,7 +19,7 @@ from bwbench.results.analysis.results import Results, arrivals_by_seed, once
 from bwbench.results.analysis.statistics import estimate, number
 from bwbench.results.analysis.student import student_t
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_curves import bytes_to_target, metric_of, metric_words
+from bwbench.results.figures.accuracy_curves import bytes_to_target, metric_words
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels
 from bwbench.results.figures.marks import POINT, draw_arrow, draw_mark, label_log_axis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import ClassVar
 
 import pandas as pd
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from bwbench.results.analysis.results import Results
-from bwbench.results.figures.frame import lay_out
+from bwbench.results.figures.frame import lay_out, said_elsewhere
 from bwbench.results.figures.style import PAGE_IN, look, told_apart
 
 
@@ -46,9 +47,13 @@ class AbstractFigure(ABC):
     def _draw(self, results: Results, width_in: float) -> Figure:
         """Draw; ``why_not`` has returned None, and ``style.look`` is in force."""
 
-    def draw(self, results: Results, width_in: float = PAGE_IN) -> Figure:
-        """The picture, ``width_in`` inches wide. Touches no global state of matplotlib."""
-        with look(), told_apart(results.roles):
+    def draw(self, results: Results, width_in: float = PAGE_IN, said: Collection[str] = ()) -> Figure:
+        """The picture, ``width_in`` inches wide. Touches no global state of matplotlib.
+
+        Args:
+            said: marks (``†``) that are explained elsewhere, and not below this picture.
+        """
+        with look(), told_apart(results.roles), said_elsewhere(said):
             figure = self._draw(results, width_in)
             for text in figure.findobj(Text):
                 if hasattr(text, "set_fontfeatures"):  # from matplotlib 3.11 on, which makes ligatures

@@ -21,7 +21,7 @@ from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels
 from bwbench.results.figures.marks import draw_mark, label_log_axis
-from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, ArmStyle
+from bwbench.results.figures.style import INK, SMALL_PT, ArmStyle
 
 _ROW_IN = 0.19
 _BESIDE_IN = 1.1  # names on the left
@@ -119,10 +119,12 @@ def _lines(table: pd.DataFrame, results: Results, marks: captions.CommonMarks) -
     for arm in sorted(set(table["arm"]), key=lambda arm: (results.roles[arm] != METHOD, arm)):
         of_arm = table[table["arm"] == arm]
         found.append(_Line(marks.label(results, arm)))
-        for (batch, accumulate, nodes, _), rows in of_arm.groupby(["global_batch", "accumulate", "nodes", "batch_size"]):
+        for (batch, accumulate, nodes, _), rows in of_arm.groupby(
+            ["global_batch", "accumulate", "nodes", "batch_size"]
+        ):
             several = of_arm["nodes"].nunique() > 1
-            words = [f"{batch:g}", f"{accumulate:g} steps of each" if accumulate > 1 else ""]
-            found.append(_Line(", ".join([*filter(None, words), *([f"{nodes:g} nodes"] if several else [])]), rows))
+            made = f"{batch:g} = {accumulate:g} × {batch / accumulate:g}" if accumulate > 1 else f"{batch:g}"
+            found.append(_Line(", ".join([made, *([f"{nodes:g} nodes"] if several else [])]), rows))
     return found
 
 
@@ -193,7 +195,7 @@ def _how_to_read(table: pd.DataFrame, links: Mapping[float, ArmStyle]) -> list[s
     several = "Marks: geometric mean; whiskers: 95 % interval (Student's t on logarithms)."
     words = ["Rows: samples of a step, all nodes."]
     if (table["accumulate"] > 1).any():
-        words.append("Steps of each: accumulated before one average.")
+        words.append("With ×: accumulated over so many steps before one average.")
     words.append(captions.on_repeats(table["num"], several))
     if (table["time_censored"] > 0).any() or (table["samples_censored"] > 0).any():
         words.append("Hollow with arrow: fewer than half of the repeats reached the target within the limit.")

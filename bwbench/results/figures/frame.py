@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,23 @@ _LEADING = 1.32  # line pitch in font sizes
 _PT_PER_IN = 72.0
 _LETTER_IN = 0.056  # mean width of SMALL_PT text
 _HANDLE_IN = 0.42  # of a legend's entry, with the gaps beside it
+
+
+_SAID: ContextVar[tuple[str, ...]] = ContextVar("_SAID", default=())
+
+
+@contextmanager
+def said_elsewhere(marks: Collection[str]) -> Iterator[None]:
+    """Notes that explain these marks are left out meanwhile: beside other pictures a reader knows them."""
+    token = _SAID.set(tuple(marks))
+    try:
+        yield
+    finally:
+        _SAID.reset(token)
+
+
+def _is_said(note: str) -> bool:
+    return note.startswith(_SAID.get())
 
 
 def framed_axes(
@@ -51,8 +70,9 @@ def framed_axes(
         (wrap(figure, title, TITLE_PT, text_in, bold=True), TITLE_PT, INK, "bold"),
         (wrap(figure, setting, SMALL_PT, text_in), SMALL_PT, FAINT, "normal"),
     ]
-    foot = [line for note in notes for line in wrap(figure, note, NOTE_PT, text_in)]
-    handle = 3.2 if legend and isinstance(legend[0], Line2D) else 1.1  # a line needs room to show its dashes
+    foot = [line for note in notes if not _is_said(note) for line in wrap(figure, note, NOTE_PT, text_in)]
+    has_lines = any(isinstance(entry, Line2D) and entry.get_linestyle() != "None" for entry in legend)
+    handle = 3.2 if has_lines else 1.1  # a line needs room to show its dashes
     columns = legend_columns or _columns_that_fit(figure, legend, handle, text_in)
     legend_rows = -(-len(legend) // columns)
     legend_in = legend_rows * _LEGEND_ROW_IN + 0.06 if legend_rows else 0.0
@@ -140,7 +160,8 @@ def wrap(figure: Figure, text: str, size_pt: float, width_in: float, *, bold: bo
     """``text`` in lines that fit into ``width_in``; breaks at `` · `` before it breaks at blanks."""
     lines: list[str] = []
     for clause in re.split("(?<= ·) ", text):
-        for word in [clause] if _fits(figure, clause, size_pt, width_in, bold=bold) else clause.split(" "):
+        words = [clause] if _fits(figure, clause, size_pt, width_in, bold=bold) else re.split(" (?!%)", clause)
+        for word in words:
             joined = f"{lines[-1]} {word}" if lines else word
             if lines and _fits(figure, joined, size_pt, width_in, bold=bold):
                 lines[-1] = joined

@@ -86,7 +86,9 @@ def draw_whiskers(axes: Axes, whiskers: Sequence[tuple[float, float, float]], **
     axes.plot(x, y, marker="_", zorder=3, **look)
 
 
-_LABEL_IN = 0.34  # room that a tick label of up to four digits needs along the axis
+_LABEL_IN = 0.307  # between two tick labels of up to four digits
+# What is labelled in a decade, and the smallest gap between two of them, in decades.
+_SUBS = {(1.0, 2.0, 5.0): math.log10(2.0), (1.0, 3.0): math.log10(3.0), (1.0,): 1.0}
 
 
 def spread(wanted: Sequence[float], pitch: float | Sequence[float], low: float, high: float) -> list[float]:
@@ -118,12 +120,23 @@ def spread(wanted: Sequence[float], pitch: float | Sequence[float], low: float, 
 
 
 def label_log_axis(axis: Axis, low: float, high: float, length_in: float) -> None:
-    """Plain numbers on a logarithmic axis ``length_in`` long: 1, 2, 5, 10 … where they fit, else powers of ten."""
-    fine = 3 * math.log10(high / low) * _LABEL_IN <= length_in
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if fine else (1.0,)))
-    axis.set_minor_locator(NullLocator() if fine else LogLocator(subs=(2.0, 5.0)))
+    """Plain numbers on a logarithmic axis ``length_in`` long: 1, 2, 5, 10 … where they fit, else 1, 3, 10, or 1, 10.
+
+    Two of them are there at least where the axis spans enough for that: one number says nothing of a scale.
+    """
+    decade_in = length_in / math.log10(high / low)
+    fitting = [subs for subs, gap in _SUBS.items() if gap * decade_in >= _LABEL_IN]
+    several = [subs for subs in _SUBS if _num_ticks(subs, low, high) > 1]
+    subs = next((subs for subs in fitting if subs in several), several[-1] if several else next(iter(_SUBS)))
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)) if len(subs) == 1 else NullLocator())
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
+
+
+def _num_ticks(subs: Sequence[float], low: float, high: float) -> int:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return sum(low <= sub * 10.0**decade <= high for decade in decades for sub in subs)
 
 
 def tick_at(axis: Axis, values: Sequence[float]) -> None:

@@ -1,4 +1,4 @@
-"""What fewer bytes on the wire cost in accuracy, with and without a residual: a row a codec, from most bytes to fewest."""
+"""What fewer bytes on the wire cost in accuracy, with and without a residual: a row a codec, most bytes on top."""
 
 from __future__ import annotations
 
@@ -177,9 +177,14 @@ def _name_bytes(axes: Axes, table: pd.DataFrame) -> None:
     beside: Any = {"textcoords": "offset points", "annotation_clip": False, "fontsize": SMALL_PT}
     whole = float(table[table["is_reference"].astype(bool)]["wire_bytes"].iloc[0])
     for position, row in enumerate(table.to_dict("records")):
-        texts = (captions.byte_words(row["wire_bytes"]), "" if row["is_reference"] else _times(whole, row["wire_bytes"]))
+        texts = (
+            captions.byte_words(row["wire_bytes"]),
+            "" if row["is_reference"] else _times(whole, row["wire_bytes"]),
+        )
         for offset_pt, text in zip(_COLUMNS_PT, texts, strict=True):
-            axes.annotate(text, (1, position), (offset_pt, 0), xycoords=("axes fraction", "data"), va="center", **beside)
+            axes.annotate(
+                text, (1, position), (offset_pt, 0), xycoords=("axes fraction", "data"), va="center", **beside
+            )
     for offset_pt, text in zip(_COLUMNS_PT, ("bytes", "fewer"), strict=True):
         axes.annotate(text, (1, 1), (offset_pt, 3), xycoords="axes fraction", va="bottom", color=FAINT, **beside)
 

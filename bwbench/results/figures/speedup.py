@@ -68,7 +68,7 @@ class SpeedUp(AbstractFigure):
         length_in = (width_in - _BESIDE_IN[wide]) / 2
         for axes, (part, what) in zip(grid[0], _PARTS.items(), strict=True):
             _draw_part(axes, table, part, results.roles, limits)
-            axes.set_xlabel(f"{what} (times)")
+            axes.set_xlabel(what)
             label_log_axis(axes.xaxis, *limits, length_in=length_in)
         first, last = grid[0]
         first.set_yticks(range(len(labels)), labels, linespacing=1.0, fontsize=SMALL_PT)

@@ -115,11 +115,11 @@ def _alone(
     single = table[(table["arm"].map(results.roles) == REFERENCE) & table["time_value"].notna()]
     for row in single.drop_duplicates("arm").to_dict("records"):
         key = f"{row['arm']} alone"
-        for number, place in enumerate(places):
+        for column, place in enumerate(places):
             race = races[place]
             if race.first is not None:
                 over = row["time_at_least"] / race.times[race.first].value
-                cells[key, number] = MapCell(over, math.isinf(row["time_value"]), races=False)
+                cells[key, column] = MapCell(over, math.isinf(row["time_value"]), races=False)
         yield Row("", "no average")
         yield Row(key, captions.label_of(results, row["arm"]))
 

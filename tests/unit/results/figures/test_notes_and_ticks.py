@@ -134,13 +134,14 @@ def test_a_mark_that_all_arms_have_stands_behind_the_target_and_behind_no_name(t
     assert figure.texts[0].get_text().endswith("⊙")
 
 
-def test_a_mark_that_some_arms_have_stands_behind_their_names(tmp_path: Path) -> None:
-    write_study(tmp_path, Study(arms=("no-communication", "ddp"), repeats=2))
-    (group,) = load_results(tmp_path)
-    group.cells["host_bound"] = [arm == "ddp" for arm in group.cells["arm"]]
-    figure = TimeToAccuracy().draw(group)
-    assert {label.get_text() for label in figure.axes[0].get_yticklabels()} == {"no-communication", "ddp⊙"}
-    assert "⊙" not in figure.texts[0].get_text()
+def test_a_mark_that_some_arms_have_stands_behind_their_names(results: Results) -> None:
+    results.cells["host_bound"] = [arm == "ddp" for arm in results.cells["arm"]]
+    marks = captions.common_marks(results)
+    assert marks.text == "" and marks.label(results, "ddp") == "ddp⊙"
+    assert marks.label(results, "threshold") == "threshold"
+    results.cells["host_bound"] = True
+    marks = captions.common_marks(results)
+    assert marks.text == "⊙" and marks.label(results, "ddp") == "ddp"
 
 
 def test_times_stand_on_one_kind_of_axis_and_who_did_not_arrive_is_open(tmp_path: Path) -> None:

@@ -77,7 +77,9 @@ def test_of_many_arms_one_of_each_way_to_send_less_is_drawn(tmp_path: Path) -> N
     assert len({families[arm] for arm in drawn.arms}) == MOST_LINES
     assert all(families[arm] == families[str(other)] for arm, other in drawn.by.items())
     assert families["ddp"] == families["ring"] == WHOLE and families["bytegrad"] == families["ring-fp16"] == BITS
-    assert families["top-k"] == families["powersgd"] == NUMBERS and families["diloco"] == families["local-sgd"] == SELDOM
+    assert (
+        families["top-k"] == families["powersgd"] == NUMBERS and families["diloco"] == families["local-sgd"] == SELDOM
+    )
     assert families["decentralized"] == APART
     (said,) = drawn.note(results.labels)
     assert "ring (as ddp)" in said
@@ -99,7 +101,7 @@ def test_a_speed_up_is_shorter_steps_times_fewer_samples(sweep: Results) -> None
     threshold = table.loc["threshold"]
     assert threshold["speedup"] == pytest.approx(times["ddp", 1e6] / times["threshold", 1e6])
     assert threshold["step_ratio"] * threshold["samples_ratio"] == pytest.approx(threshold["speedup"])
-    assert threshold["step_ratio"] > 1 > threshold["samples_ratio"]
+    assert threshold["step_ratio"] > 1 >= threshold["samples_ratio"]
 
 
 def test_without_ddp_another_arm_is_the_baseline(tmp_path: Path) -> None:
@@ -160,9 +162,8 @@ def test_the_map_has_a_column_a_link_and_a_row_an_arm(tmp_path: Path) -> None:
     for _, rows in table.groupby(["bandwidth_bps", "rtt_s"]):
         assert rows["over_best"].min() == 1.0 and rows.loc[rows["over_best"] == 1.0, "may_be_fastest"].all()
     axes = BestAlgorithm().draw(across, WIDTHS_IN["page"]).axes[0]
-    assert [text.get_text().rstrip("†⊙") for text in axes.get_yticklabels()] == order_of(
-        [race.best for race in races_of(across)]
-    )
+    order = order_of([race.best for race in races_of(across)])
+    assert [text.get_text().partition(" ")[0].rstrip("†⊙") for text in axes.get_yticklabels()] == order
     written = [text.get_text() for text in axes.texts]
     assert written.count("1") >= 10  # the fastest on each link
     assert {"200 us", "200 ms"} <= set(written)  # below their bandwidths
@@ -191,7 +192,7 @@ def test_a_cell_of_a_map_says_how_far_it_is_behind(cell: MapCell, text: str) -> 
 
 def test_the_farther_behind_the_paler_and_the_best_stand_out_in_grey() -> None:
     greys = [grey(MapCell(over).fill) for over in (1.1, 2.0, 5.0, 20.0)]
-    assert greys == sorted(greys) and greys[-1] == 1.0
+    assert greys == sorted(greys) and greys[-1] == pytest.approx(1.0)
     assert greys[0] - grey(MapCell(1.0, best=True).fill) > 0.4
 
 

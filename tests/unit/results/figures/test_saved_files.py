@@ -18,7 +18,7 @@ from bwbench.base.errors import ConfigError, RecordError
 from bwbench.results.analysis.results import load_results
 from bwbench.results.figures.album import plain
 
-STUDY = Study(arms=("ring", "single"), repeats=2, bandwidths_mbps=(1.0, 10.0), limit_s=2.0)
+STUDY = Study(arms=("ring", "single"), repeats=2, bandwidths_mbps=(1.0, 10.0))
 
 
 @pytest.fixture
