@@ -40,7 +40,7 @@ from paper.program.claimed_cells import MissingRecordsError, Records, how_to_mak
 PAGES = ("README.md", "docs/findings.md")
 PICTURE = Path("docs/images/answer.png")
 HEADLINE = "bandwidth-cnn"
-SHOWN = ("single", "no-communication", "ddp", "ring-fp16", "top-k", "diloco")  # in the picture: more are a thicket
+SHOWN = ("single", "ddp", "ring-fp16", "top-k", "diloco")  # in the picture: more are a thicket
 _WIDTH = 120
 _MARKED = re.compile(
     r"(<!-- records: (?P<kind>[\w-]+) (?P<experiment>[\w-]+)(?: at (?P<at>[^>]+?))? -->\n).*?(<!-- end -->)", re.DOTALL
@@ -76,7 +76,7 @@ def filled(text: str, records: Records) -> str:
 
 
 def draw_picture(path: Path, records: Records) -> list[Path]:
-    """Time to accuracy against bandwidth, of a few arms that span the field; and its numbers beside it."""
+    """Time over the shortest at each bandwidth, of a few arms that span the field; and its numbers beside it."""
     cells = [folder for folder in records.of(HEADLINE) if folder.cell.arm in SHOWN]
     (results, *_) = results_of(cells, Reader())
     figure = TimeToAccuracyByBandwidth()

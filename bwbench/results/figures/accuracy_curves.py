@@ -20,12 +20,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from bwbench.base.units import BANDWIDTH
+from bwbench.methods.roles import may_win
 from bwbench.results.analysis.cells import is_virtual
 from bwbench.results.analysis.results import CURVE_COLUMNS, OF_STEPS, Results, samples_by_seed, with_wire_bytes
 from bwbench.results.analysis.statistics import Arrival, estimate
 from bwbench.results.analysis.trial import DEFAULT_METRICS
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.families import shown_arms
 from bwbench.results.figures.frame import framed_axes, legend_columns
 from bwbench.results.figures.marks import arm_handle, label_log_axis
 from bwbench.results.figures.style import FAINT, PAGE_IN, SMALL_PT, ArmStyle, arm_style
@@ -70,6 +72,9 @@ def draw_curves(
         labels: arms with what stands in the legend, in its order.
     """
     metric = metric_of(results)
+    drawn = shown_arms(results, [arm for arm, _ in labels if may_win(results.roles[arm])])
+    labels = [(arm, label) for arm, label in labels if arm not in drawn.by]
+    curves = curves[~curves["arm"].isin(drawn.by)]
     arms = {str(arm): [run for _, run in part.groupby("id")] for arm, part in curves.groupby("arm")}
     counts = [len(runs) for runs in arms.values()]
     setting = captions.setting_line(results, num_runs=counts)
@@ -77,7 +82,7 @@ def draw_curves(
     if cost.to_target is not None:
         target = captions.target_words(results).removesuffix("validation accuracy").strip()
         entries.insert(0, Line2D([], [], label=f"target: {target}", **_TARGET_LINE))
-    shown_notes = [*([_MEAN_NOTE] if max(counts) > 1 else []), *notes]
+    shown_notes = [*([_MEAN_NOTE] if max(counts) > 1 else []), *drawn.note(results.labels), *notes]
     words = f"{metric_words(metric)} {title}".capitalize()
     figure, axes = _framed_curves(width_in, words, setting, shown_notes, entries, cost.to_target)
     ends = curves.groupby("id")[cost.column].max()

@@ -119,7 +119,7 @@ def _draw_arm(
     for bps, cell in places:
         if cell is not None:
             draw_mark(axes, (bps, cell.over), (None, None), style, ">" if cell.bound else "", size=4.4,
-                      hollow=not (cell.best or cell.untold), edges=(0.4, 0.9))  # fmt: skip
+                      hollow=not (cell.best or cell.untold))  # fmt: skip
     at, last = next((bps, cell) for bps, cell in reversed(places) if cell is not None)
     return lines.LineEnd(at, last.over, label, style.color)
 
@@ -239,9 +239,8 @@ def _measured(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rate_mark(row: Mapping[Hashable, Any]) -> lines.Mark:
-    dots = tuple((rate, False) for rate in row["repeats"])
-    ends = (row["low"], row["high"])
-    return lines.Mark(row["bandwidth_bps"], row["samples_per_s"], *ends, "", dots, row["num_host_bound"] > 0)
+    dots, ends = tuple(row["repeats"]), (row["low"], row["high"])
+    return lines.Mark(row["bandwidth_bps"], row["samples_per_s"], *ends, dots, row["num_host_bound"] > 0)
 
 
 def _rate_limits(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]:

@@ -18,7 +18,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.markers import CARETDOWN, CARETUP
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
@@ -27,7 +26,7 @@ from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.analysis.results import Results
 from bwbench.results.figures.captions import arm_label, label_of
 from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
-from bwbench.results.figures.marks import BOUND, arm_handle, draw_mark, draw_whiskers, host_bound_look, spread
+from bwbench.results.figures.marks import arm_handle, draw_whiskers, host_bound_look, spread
 from bwbench.results.figures.style import INK, PAGE_IN, TEXT_PT, ArmStyle, arm_style
 
 NAMED_UP_TO = 7  # lines with a name at the end; more names would stand far from their lines
@@ -44,8 +43,7 @@ class Mark:
 
     Attributes:
         low, high: its interval; NaN where there is none.
-        bound: ``>`` where the value is only known to be larger, ``<`` where it is known to be smaller.
-        repeats: value of each repeat, and whether that one is a bound.
+        repeats: value of each repeat.
         host_bound: drawn hollow with a dot in it.
     """
 
@@ -53,8 +51,7 @@ class Mark:
     value: float
     low: float = math.nan
     high: float = math.nan
-    bound: str = ""
-    repeats: tuple[tuple[float, bool], ...] = ()
+    repeats: tuple[float, ...] = ()
     host_bound: bool = False
 
 
@@ -135,63 +132,45 @@ def _dodges(lines: Sequence[ArmLine]) -> list[float]:
     return [10 ** (pitch * (number - (len(lines) - 1) / 2)) for number in range(len(lines))]
 
 
-def draw(
-    figure: Figure, axes: Axes, lines: Sequence[ArmLine], width_in: float, *, bounds: bool = True
-) -> list[LineEnd]:
-    """Draw all arms; returns where each of them ends.
-
-    Args:
-        bounds: draw the marks that are bounds, hollow with an arrow; False leaves them to the caller.
-    """
+def draw(figure: Figure, axes: Axes, lines: Sequence[ArmLine], width_in: float) -> list[LineEnd]:
+    """Draw all arms; returns where each of them ends."""
     crowded = len(lines) > NAMED_UP_TO or (width_in < PAGE_IN and len(lines) > 4)
     return [
-        _draw_line(figure, axes, line, dodge, crowded=crowded, bounds=bounds)
+        _draw_line(figure, axes, line, dodge, crowded=crowded)
         for line, dodge in zip(lines, _dodges(lines), strict=True)
     ]
 
 
-def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, *, crowded: bool, bounds: bool) -> LineEnd:
+def _draw_line(figure: Figure, axes: Axes, line: ArmLine, dodge: float, *, crowded: bool) -> LineEnd:
     """``crowded``: smaller marks, and repeats on the whisker instead of beside it."""
     style = line.style
-    certain = [mark for mark in line.marks if not mark.bound]
-    x, y = [mark.bandwidth_bps * dodge for mark in certain], [mark.value for mark in certain]
+    x, y = [mark.bandwidth_bps * dodge for mark in line.marks], [mark.value for mark in line.marks]
     size = 3.8 if crowded else 5.0
     axes.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.0 if crowded else 1.4, zorder=3)
     full = {"marker": style.marker, "markersize": size, "color": style.color, "markeredgecolor": "white",
             "markeredgewidth": 0.4, "linestyle": "none"}  # fmt: skip
     dotted = host_bound_look(style.marker, 4.4 if crowded else 5.6, style.color)
     for is_dotted, look in ((False, full), (True, dotted)):
-        places = [(at, value) for at, value, mark in zip(x, y, certain, strict=True) if mark.host_bound is is_dotted]
+        places = [(at, value) for at, value, mark in zip(x, y, line.marks, strict=True) if mark.host_bound is is_dotted]
         if places:
             axes.plot(*zip(*places, strict=True), zorder=4, **look)
-    whiskers = [(mark.bandwidth_bps * dodge, mark.low, mark.high) for mark in certain if not math.isnan(mark.low)]
+    whiskers = [(mark.bandwidth_bps * dodge, mark.low, mark.high) for mark in line.marks if not math.isnan(mark.low)]
     if whiskers:
         draw_whiskers(axes, whiskers, color=style.color, linewidth=0.7 if crowded else 0.9,
                       markersize=2.6 if crowded else 4)  # fmt: skip
-    for mark in line.marks if bounds else ():
-        if mark.bound:
-            draw_mark(axes, (mark.bandwidth_bps * dodge, mark.value), style=style, bound=mark.bound, **BOUND)
-    _draw_repeats(figure, axes, line, dodge, style.color, crowded=crowded)
-    last = line.marks[-1]
-    return LineEnd(last.bandwidth_bps * dodge, last.value, line.label, style.color)
+    _draw_repeats(figure, axes, line, dodge, crowded=crowded)
+    return LineEnd(x[-1], y[-1], line.label, style.color)
 
 
-def _draw_repeats(figure: Figure, axes: Axes, line: ArmLine, dodge: float, color: str, *, crowded: bool) -> None:
-    """Every repeat as a small dot left of its mark, those that are a bound as a caret; in a crowd on the whisker."""
+def _draw_repeats(figure: Figure, axes: Axes, line: ArmLine, dodge: float, *, crowded: bool) -> None:
+    """Every repeat as a small dot left of its mark; in a crowd on the whisker."""
     shift_pt = 0.0 if crowded else -_DOTS_PT
     beside = axes.transData + ScaledTranslation(shift_pt / 72, 0, figure.dpi_scale_trans)
-    points: dict[Any, list[tuple[float, float]]] = {}
-    for mark in line.marks:
-        num_bounds = sum(bound for _, bound in mark.repeats)
-        if len(mark.repeats) <= 1 or num_bounds == len(mark.repeats):
-            continue  # the mark, or its arrow, says it all
-        for value, bound in mark.repeats:
-            marker: Any = (CARETDOWN if mark.bound == "<" else CARETUP) if bound else "o"
-            points.setdefault(marker, []).append((mark.bandwidth_bps * dodge, value))
-    for marker, places in points.items():
-        axes.plot(*zip(*places, strict=True), marker=marker, markersize=1.6 if crowded else 2.2, color=color,
-                  linestyle="none", markeredgewidth=0, transform=beside,
-                  zorder=2.5 if crowded else 3)  # fmt: skip
+    several = [mark for mark in line.marks if len(mark.repeats) > 1]  # else the mark says it all
+    places = [(mark.bandwidth_bps * dodge, value) for mark in several for value in mark.repeats]
+    if places:
+        axes.plot(*zip(*places, strict=True), marker="o", markersize=1.6 if crowded else 2.2, color=line.style.color,
+                  linestyle="none", markeredgewidth=0, transform=beside, zorder=2.5 if crowded else 3)  # fmt: skip
 
 
 def bandwidth_axis(axes: Axes, bandwidths: Sequence[float]) -> None:

@@ -18,7 +18,6 @@ from matplotlib.transforms import Affine2D
 from bwbench.results.figures.style import ArmStyle
 
 POINT: Any = {"size": 6.0, "edges": (0.5, 1.0)}  # a larger mark, for pictures in which an arm is one point
-BOUND: Any = {"ends": (None, None), "size": 4.5, "head": 7}  # a hollow mark with an arrow, over a line
 _ARROW_PT = 13.0
 _DOT_SHARE = 0.07  # radius of the dot in a marker, in times its size
 _STAR = 1.4  # times as large: it has little room inside
@@ -33,16 +32,13 @@ def arm_handle(style: ArmStyle, label: str, **changes: Any) -> Line2D:
 
 def draw_mark(
     axes: Axes, at: tuple[float, float], ends: tuple[float | None, float | None], style: ArmStyle, bound: str = "",
-    size: float = 5.0, *, hollow: bool = False, marker: str | None = None, sideways: bool = False,
-    edges: tuple[float, float] = (0.4, 0.9), head: float = 6,
+    size: float = 5.0, *, hollow: bool = False, sideways: bool = False, edges: tuple[float, float] = (0.4, 0.9),
 ) -> None:  # fmt: skip
     """One value with its interval. ``bound`` ``>`` makes it a hollow mark with an arrow upwards, ``<`` downwards.
 
     Args:
         ends: of its interval; None or NaN where it has none.
         edges: width of a full mark's edge, and of a hollow one's.
-        head: size of the arrow's.
-        marker: in place of the arm's.
         sideways: the value stands on the horizontal axis: interval and arrow lie along it.
     """
     (x, y), (low, high) = at, ends
@@ -51,10 +47,11 @@ def draw_mark(
         axes.plot(*line, color=style.color, linewidth=0.9, marker="|" if sideways else "_", markersize=3.5, zorder=3)
     face = "white" if hollow or bound else style.color
     edge = style.color if hollow or bound else "white"
-    axes.plot([x], [y], marker or style.marker, markersize=size, markerfacecolor=face, markeredgecolor=edge, zorder=5,
+    size_pt = _STAR * size if style.marker == "*" else size
+    axes.plot([x], [y], style.marker, markersize=size_pt, markerfacecolor=face, markeredgecolor=edge, zorder=5,
               markeredgewidth=edges[hollow or bool(bound)])  # fmt: skip
     if bound:
-        draw_arrow(axes, at, style.color, bound, sideways=sideways, head=head)
+        draw_arrow(axes, at, style.color, bound, sideways=sideways)
 
 
 def host_bound_look(marker: str, size: float, color: str) -> dict[str, Any]:
@@ -68,12 +65,11 @@ def host_bound_look(marker: str, size: float, color: str) -> dict[str, Any]:
 
 
 def draw_arrow(
-    axes: Axes, at: tuple[float, float], color: str, bound: str, *, sideways: bool = False, head: float = 6,
-    shrink_pt: float = 2.5,
-) -> None:  # fmt: skip
+    axes: Axes, at: tuple[float, float], color: str, bound: str, *, sideways: bool = False, shrink_pt: float = 2.5
+) -> None:
     """An arrow from a mark to where the value lies: ``>`` up or to the right, ``<`` down or to the left."""
     arrow: Any = {"arrowstyle": "<|-", "color": color, "shrinkA": 0, "shrinkB": shrink_pt, "linewidth": 1.0,
-                  "mutation_scale": head}  # fmt: skip
+                  "mutation_scale": 6}  # fmt: skip
     away = _ARROW_PT if bound == ">" else -_ARROW_PT
     offset = (away, 0) if sideways else (0, away)
     axes.annotate("", at, offset, textcoords="offset points", arrowprops=arrow, zorder=5)

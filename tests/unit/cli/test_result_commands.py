@@ -170,20 +170,21 @@ def test_plot_draws_first_what_answers(results: Path, capsys: pytest.CaptureFixt
     plot(results / "office", format=[PictureFormat.png])
     captured = capsys.readouterr()
     drawn = [Path(line).name for line in captured.out.splitlines() if line.endswith(".png")]
-    assert drawn == ["bandwidth.png", "accuracy-over-time_5Mbps.png", "time-to-accuracy_5Mbps.png"]
+    first = ["bandwidth.png", "best-algorithm.png"]
+    assert drawn == [*first, "accuracy-over-time_5Mbps.png", "time-to-accuracy_5Mbps.png"]
     assert "not drawn" not in captured.err
     again = f"`bwbench plot {results / 'office'}"  # whoever draws otherwise, as the demo does, has none of its options
     for words in (f"{again} -v` says why", "do not apply", f"{again} --all` draws every figure at every setting"):
         assert words in captured.err
-    assert "3 pictures of 4 cells" in captured.err
+    assert "4 pictures of 4 cells" in captured.err
     plot(results / "office", format=[PictureFormat.png], at=["1Mbps"])
     said = capsys.readouterr()
     drawn = [Path(line).name for line in said.out.splitlines() if line.endswith(".png")]
-    assert drawn == ["bandwidth.png", "accuracy-over-time_1Mbps.png", "time-to-accuracy_1Mbps.png"]
+    assert drawn == [*first, "accuracy-over-time_1Mbps.png", "time-to-accuracy_1Mbps.png"]
     assert "--all" not in said.err
     plot(results / "office", format=[PictureFormat.png], all_=True, verbose=True)
     said = capsys.readouterr()
-    assert {"step-time_1Mbps.png", "step-time_20Mbps.png", "link.png"} <= {
+    assert {"step-time_1Mbps.png", "step-time_20Mbps.png", "throughput.png"} <= {
         Path(line).name for line in said.out.splitlines()
     }
     assert "not drawn: nodes of office" in said.err
@@ -269,3 +270,9 @@ def test_nothing_to_draw_says_why(tmp_path: Path) -> None:
 def test_an_unknown_figure_is_refused_with_the_nearest_name(results: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'step-time'"):
         plot(results, figure=["steptime"])
+
+
+@pytest.mark.parametrize(("name", "instead"), [("viability", "'nodes'"), ("link", "`bwbench report FOLDER`")])
+def test_a_figure_that_is_drawn_no_more_names_what_is_in_its_place(results: Path, name: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"figure '{name}' is no more. .*{instead}.* Known: "):
+        plot(results, figure=[name])
