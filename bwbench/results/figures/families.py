@@ -51,7 +51,7 @@ class Shown:
             f"{', '.join(names)} ({'slower' if other is None else f'as {labels.get(other, other)}'})"
             for other, names in sorted(of_each.items(), key=lambda item: (item[0] is None, item[0] or ""))
         ]
-        return [f"Of each way to send less one arm is drawn. The others, in the table beside: {'; '.join(parts)}."]
+        return [f"One arm of each way to send less. The others: {'; '.join(parts)}."]
 
 
 def shown_arms(results: Results, order: Sequence[str], firsts: Sequence[str] = ()) -> Shown:

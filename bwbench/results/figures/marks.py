@@ -120,7 +120,7 @@ def label_log_axis(axis: Axis, low: float, high: float, length_in: float) -> Non
 
     Two of them are there at least where the axis spans enough for that: one number says nothing of a scale.
     """
-    decade_in = length_in / math.log10(high / low)
+    decade_in = length_in / max(math.log10(high / low), 1e-9)
     fitting = [subs for subs, gap in _SUBS.items() if gap * decade_in >= _LABEL_IN]
     several = [subs for subs in _SUBS if _num_ticks(subs, low, high) > 1]
     subs = next((subs for subs in fitting if subs in several), several[-1] if several else next(iter(_SUBS)))

@@ -71,9 +71,9 @@ def link_table(experiments: Mapping[str, Sequence[CellFolder]]) -> Iterator[Tabl
         rows.append([[phrase(name)], *([phrase(Number(f"{name} {what}", str(count)))] for what, count in counts),
                      *([text] for text in (*rates, *trips))])  # fmt: skip
     if rows:
-        heads = ("rate, median", "95 %", "at most", "round trip, median", "95 %", "at most")
-        header = [phrase(text) for text in ("experiment", "links", "measurements", *heads)]
-        caption = "Links, achieved against asked, before and after training: how far rates and round trips were off."
+        heads = ("rate: median", "95 %", "most", "round trip: median", "95 %", "most")
+        header = [phrase(text) for text in ("experiment", "links", "measured", *heads)]
+        caption = "How far links were off what was asked, before and after training; measured: pairs of nodes."
         yield Table("links", phrase(caption), header, rows)
 
 

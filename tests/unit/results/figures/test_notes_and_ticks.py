@@ -11,14 +11,16 @@ from typing import cast
 import pandas as pd
 import pytest
 from fixtures_records import Study, write_study
+from matplotlib.figure import Figure
 
 from bwbench.records import CellFolder
 from bwbench.results.analysis.cells import cell_row
-from bwbench.results.analysis.results import Results, load_results, once
+from bwbench.results.analysis.results import Results, load_results, once, regrouped
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import _elsewhere, marked_label, one_link
 from bwbench.results.figures.against_bytes import _along_front
 from bwbench.results.figures.bars import TimeToAccuracy
+from bwbench.results.figures.marks import label_log_axis
 
 
 @pytest.fixture
@@ -69,6 +71,35 @@ def test_the_line_through_the_front_is_followed_as_it_is_drawn() -> None:
     assert by_time[0] == pytest.approx((1.0, 100.0)) and by_time[-1] == pytest.approx((100.0, 1.0))
     assert all(x * y == pytest.approx(100.0) for x, y in by_time)  # straight on two logarithmic axes
     assert _along_front(pd.DataFrame({**points, "front": False, "against": "time"}), 1e6, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "length_in", "ticks"),
+    [
+        (9.0, 110.0, 3.0, [10.0, 20.0, 50.0, 100.0]),
+        (15.0, 400.0, 1.1, [30.0, 100.0, 300.0]),
+        (0.5, 2000.0, 1.5, [1.0, 10.0, 100.0, 1000.0]),
+        (12.0, 90.0, 0.5, [20.0, 50.0]),  # as near as they are: one number is no scale
+    ],
+)
+def test_a_logarithmic_axis_has_two_numbers_at_least(
+    low: float, high: float, length_in: float, ticks: list[float]
+) -> None:
+    axes = Figure().subplots()
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    label_log_axis(axes.xaxis, low, high, length_in)
+    assert [float(tick) for tick in axes.xaxis.get_majorticklocs() if low <= tick <= high] == pytest.approx(ticks)
+
+
+def test_what_is_explained_elsewhere_is_not_explained_again(results: Results) -> None:
+    marks = {note[0] for note in results.notes} & set("†‡⊙")
+    assert marks
+    for said, there in (((), True), (marks, False)):
+        figure = TimeToAccuracy().draw(regrouped([results], TimeToAccuracy.compares)[0], said=said)
+        lines = [text.get_text() for text in figure.texts]
+        assert any(line[:1] in marks for line in lines) is there
+        assert lines[0].startswith("Time to ")
 
 
 def test_bandwidths_that_hardly_differ_span_no_axis(tmp_path: Path) -> None:
