@@ -94,7 +94,7 @@ class Registry:
         return entry.target.partition(":")[0].partition(".")[0] if entry is not None and entry.installed else None
 
     def unknown(self, name: object, hint: str = "") -> str:
-        """The message for a name that is not here: ``hint``, what is in its place, or the nearest name; then all names."""
+        """The message for a name that is not here: ``hint``, what is in its place, or the nearest name; all names."""
         known = f"Known: {', '.join(self.names())}."
         if not hint and name in self._gone:
             return f"{self.kind} {name!r} is no more. {self._gone[str(name)]} {known}"

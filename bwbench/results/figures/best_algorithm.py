@@ -134,6 +134,5 @@ def _columns(races: Sequence[Race]) -> tuple[list[Column], str]:
         return [Column(f"{1e3 * race.rtt_s:.4g}") for race in races], "round trip (ms)"
     if len(set(trips)) == len(races):  # each link has its own: the rates alone tell them apart
         return [Column(name) for name in names], f"bandwidth of the link ({scale}), by round trip"
-    return [
-        Column(*both) for both in zip(names, trips, strict=True)
-    ], f"bandwidth of the link ({scale}), and round trip"
+    columns = [Column(*both) for both in zip(names, trips, strict=True)]
+    return columns, f"bandwidth of the link ({scale}), and round trip"

@@ -84,7 +84,7 @@ def draw_whiskers(axes: Axes, whiskers: Sequence[tuple[float, float, float]], **
 
 _LABEL_IN = 0.307  # between two tick labels of up to four digits
 # What is labelled in a decade, and the smallest gap between two of them, in decades.
-_SUBS = {(1.0, 2.0, 5.0): math.log10(2.0), (1.0, 3.0): math.log10(3.0), (1.0,): 1.0}
+_SUBS: dict[tuple[float, ...], float] = {(1.0, 2.0, 5.0): math.log10(2.0), (1.0, 3.0): math.log10(3.0), (1.0,): 1.0}
 
 
 def spread(wanted: Sequence[float], pitch: float | Sequence[float], low: float, high: float) -> list[float]:
