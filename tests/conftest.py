@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("BWBENCH_SHARE_MACHINE", "1")  # no test waits for whatever else runs cells on this machine
+# A shell's background job is born deaf to Ctrl-C, and so would be all that tests start and then interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose tests start programs, namespaces, hosts or browsers: minutes each. The few that stand for the main job
 # say so (`main_job`).
