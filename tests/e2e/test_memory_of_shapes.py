@@ -31,6 +31,7 @@ compute: {{step_time: 200 ms}}
 limit: {{steps: 4}}
 """
 LOOSEST = 1.45  # times what is taken may be said
+TRIES = 3  # a busy machine overlaps less of what may be in memory at once, and never more
 METHODS = [
     "algorithm: ring",
     "algorithm: ring-fp16",
@@ -86,7 +87,15 @@ def written(folder: Path, model: ModelShapes, method: str) -> Path:
 def test_a_plan_says_how_much_memory_workers_take_at_most(method: str, base_bytes: float, tmp_path: Path) -> None:
     config = load_experiment(written(tmp_path, MODEL, method) / "memory.yaml").points[0].config
     said = memory_need(config, MODEL).total_bytes - SHARED_BYTES - NODES * WORKER_BYTES
-    peaks = peaks_of(tmp_path)
-    assert len(peaks) == NODES
-    taken = sum(peaks) - NODES * base_bytes
-    assert taken <= said <= LOOSEST * taken, f"{said / 1e6:.0f} MB said, {taken / 1e6:.0f} MB taken by {peaks}"
+    most = 0.0
+    for number in range(TRIES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        peaks = peaks_of(written(folder, MODEL, method))
+        assert len(peaks) == NODES
+        taken = sum(peaks) - NODES * base_bytes
+        assert taken <= said, f"{said / 1e6:.0f} MB said, {taken / 1e6:.0f} MB taken by {peaks}"
+        most = max(most, taken)
+        if said <= LOOSEST * most:
+            return
+    pytest.fail(f"{said / 1e6:.0f} MB said, {most / 1e6:.0f} MB taken at most in {TRIES} runs")
