@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -23,11 +23,16 @@ from bwbench.results.figures.style import PAGE_IN
 
 @dataclass(frozen=True)
 class Race:
-    """Who takes part on one link, and who may be the fastest there."""
+    """Who takes part on one link, and who may be the fastest there.
+
+    Attributes:
+        composed: of each arm how many of its repeats there are composed.
+    """
 
     bandwidth_bps: float
     rtt_s: float
     best: BestSet
+    composed: Mapping[str, int]
 
 
 def races_by_link(cells: pd.DataFrame) -> list[Race]:
@@ -44,7 +49,8 @@ def races_by_link(cells: pd.DataFrame) -> list[Race]:
         here = cells[everywhere | cells.index.isin(part.index)]
         arms = {str(arm): arrivals for arm, rows in here.groupby("arm") if (arrivals := arrivals_by_seed(rows))}
         if arms:
-            races.append(Race(bandwidth_bps, rtt_s, best_set(arms)))
+            composed = {str(arm): int(rows["composed"].sum()) for arm, rows in here.groupby("arm")}
+            races.append(Race(bandwidth_bps, rtt_s, best_set(arms), composed))
     return races
 
 
@@ -62,7 +68,6 @@ def race_rows(results: Results) -> pd.DataFrame:
         high (95 %), bound (``>`` where the arm did not arrive); may_be_fastest, told (from enough repeats); num,
         num_composed.
     """
-    composed = results.cells.groupby("arm")["composed"].sum()
     rows: list[TableRow] = []
     for race in races_of(results):
         cells = cells_of(race.best)
@@ -73,7 +78,7 @@ def race_rows(results: Results) -> pd.DataFrame:
                 "at_least_s": time.at_least, "over_best": cell.over if cell else None,
                 "low": behind.low if behind else None, "high": behind.high if behind else None,
                 "bound": ">" if cell and cell.bound else "", "may_be_fastest": arm in race.best.members,
-                "told": cell is not None and not cell.untold, "num": time.num, "num_composed": int(composed[arm]),
+                "told": cell is not None and not cell.untold, "num": time.num, "num_composed": race.composed[arm],
             })  # fmt: skip
     return pd.DataFrame(rows).astype({"over_best": float, "low": float, "high": float})
 
