@@ -11,7 +11,8 @@ Where payloads are divided by a number to fit into memory (``shrink``), our soft
 is in them, and takes that many times as long on top for it (``work_on_vectors``): encoding, adding, the optimizer's
 step. There are as many messages, buckets and steps as before, so that what each of them costs by itself stays. With
 K = 1/2 and half of the bytes software takes as long as it does for the bytes, and no clock is put back: what a message
-costs by itself then counts twice.
+costs by itself then counts twice. For a device that is faster at it than this machine (``vector_speed``), it takes that
+many times less again.
 
 One factor holds for a whole process, and is set before anything is timed; with 1, the default, all of this is the
 monotonic clock and nothing else. Threads of libraries (gloo's, torch's) call nobody. What they have computed is what
@@ -61,7 +62,8 @@ def dilate(factor: float, work: float = 1.0) -> None:
     """From now on the machine's seconds are ``factor`` to one of the training; for a process that has timed nothing.
 
     Args:
-        work: what our software computes on vectors stands for so many times as much; 1, or no less than 1 / ``factor``.
+        work: what our software computes on vectors takes so many times as long as it does, beside the factor; 1, or no
+            less than 1 / ``factor``.
     """
     global _world
     _world = _World()
@@ -99,7 +101,7 @@ def catch_up(*, of_libraries: bool = False) -> None:
         of_libraries: where the clock is put back, also for what threads have computed that call nobody, since anyone
             last did so: for whoever has just waited for what they do.
     """
-    if _world.stretch == 1.0:
+    if not _catches_up():
         return
     computed_s = _own_cpu_s()
     if _world.stretch < 1.0:
@@ -135,11 +137,16 @@ def work_on_vectors() -> Iterator[None]:
 
 def forget_computed() -> None:
     """Owe nothing for what this thread and libraries have computed so far: it was not part of the training's time."""
-    if _world.stretch != 1.0:
+    if _catches_up():
         _own_cpu_s()
     if _world.stretch < 1.0:
         _libraries_cpu_s()
         _world.own.window = _world.of_libraries = _Window(_world.computed_s)
+
+
+def _catches_up() -> bool:
+    """Whether anything that is computed takes longer than it does, or is taken off the clock."""
+    return _world.stretch != 1.0 or _world.factor > 1.0
 
 
 def _put_back(computed_s: float, window: _Window) -> _Window:

@@ -43,7 +43,7 @@ _TRACE = {
 _OF_DECAY = dict.fromkeys(("decay", "decay_to", "decay_over"))
 DEFAULTS: dict[str, dict[str, object]] = {
     "": {"targets": [], "dilation": 1.0, "shrink": 1.0, "weight_average": {"name": "none"}},
-    "compute": {"overrides": {}, "device": "cpu"},
+    "compute": {"overrides": {}, "device": "cpu", "vector_speed": 1.0},
     "evaluate": {"test": "arrivals"},
     "link": {
         **dict.fromkeys(("bandwidth", "up", "down", "loss_burst", "standard", "efficiency", "aggregation")),

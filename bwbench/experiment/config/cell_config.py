@@ -91,6 +91,8 @@ class ComputeConfig(_Section):
             matters: the same bits for less, and times that say nothing. No part of the identity, and never written.
         device: what nodes compute on: ``cpu``, or ``cuda``, GPUs that ranks share in turn (rank modulo their number).
             The former is not written out, so that records from before there was a choice keep their identity.
+        vector_speed: what our software computes on vectors (encoding, adding, the optimizer's step) takes so many times
+            less than on this machine, as on a GPU that one has in mind; 1 is not written out.
     """
 
     threads: int = Field(1, ge=1, le=1024)
@@ -98,6 +100,7 @@ class ComputeConfig(_Section):
     overrides: dict[NodeNumber, NodeCompute] = Field(default_factory=dict)
     virtual: bool = Field(False, exclude=True)
     device: DeviceKind = "cpu"
+    vector_speed: float = Field(1.0, ge=1.0, le=1e4)
 
     def step_time_of(self, node: int) -> AnyStepTime | None:
         """What a step of node number ``node`` is declared to take."""
@@ -333,7 +336,8 @@ class CellConfig(_Section):
         if isinstance(evaluate := content.get("evaluate"), dict) and evaluate.get("test") == TEST_LEFT_OUT:
             content["evaluate"] = {key: value for key, value in evaluate.items() if key != "test"}
         if isinstance(compute := content.get("compute"), dict):
-            left_out = [key for key, value in (("overrides", {}), ("device", "cpu")) if compute.get(key) == value]
+            usual = {"overrides": {}, "device": "cpu", "vector_speed": 1.0}
+            left_out = [key for key, value in usual.items() if compute.get(key) == value]
             content["compute"] = {key: value for key, value in compute.items() if key not in left_out}
         return content
 

@@ -412,6 +412,14 @@ def _check_device(config: CellConfig) -> Iterator[Finding]:
         yield Finding(("compute", "device"), text)
 
 
+def _check_vector_speed(config: CellConfig) -> Iterator[Finding]:
+    speed, most = config.compute.vector_speed, max(1.0, config.dilation * config.shrink)
+    if speed > most:
+        text = f"compute.vector_speed: {speed:g} times as fast as this machine needs a dilation times a shrink of "
+        text += f"{speed:g} or more, and here that is {most:g}; write {most:g}, or 'dilation: auto' or a larger shrink"
+        yield Finding(("compute", "vector_speed"), text)
+
+
 def _check_dilation(config: CellConfig) -> Iterator[Finding]:
     yield from (Finding(("dilation",), text) for text in dilation_refusals(config))
 
@@ -439,6 +447,7 @@ _CHECKS: tuple[Callable[[CellConfig], Any], ...] = (
     _check_launcher,
     _check_virtual,
     _check_device,
+    _check_vector_speed,
     _check_dilation,
     _check_shapes,
 )

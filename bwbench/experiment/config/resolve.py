@@ -125,7 +125,8 @@ def resolve(
         findings += found
         notes += said
         if config.nodes == 1 and not config.link.shaped:  # one node by itself, beside others that share a link
-            config = config.model_copy(update={"dilation": 1.0})
+            compute = config.compute.model_copy(update={"vector_speed": 1.0})
+            config = config.model_copy(update={"dilation": 1.0, "compute": compute})
         elif chooses_dilation and not findings and not config.link.shaped:
             notes.append(
                 "dilation: auto is 1: a link that is not shaped takes what it takes, and cannot be slowed down"

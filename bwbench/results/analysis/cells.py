@@ -154,6 +154,12 @@ def shrink_of(config: JsonObject) -> float:
     return float(factor) if isinstance(factor, (int, float)) and 1 <= factor < _MOST else 1.0
 
 
+def vector_speed_of(config: JsonObject) -> float:
+    """How many times as fast as on this machine encoding and adding are; 1 where a record holds what no cell can."""
+    speed = mapping_at(config, "compute").get("vector_speed")
+    return float(speed) if isinstance(speed, (int, float)) and 1 <= speed < _MOST else 1.0
+
+
 def time_words(configs: Iterable[JsonObject]) -> list[str]:
     """What is unusual about the time of these cells: ``dilation 4``, and ``step 60 ms, node 2: 120 ms`` where nodes
     differ or their steps vary; nothing where all nodes take equally long in the machine's time."""
@@ -163,6 +169,8 @@ def time_words(configs: Iterable[JsonObject]) -> list[str]:
         words.append(f"dilation {' or '.join(f'{one:g}' for one in sorted({dilation_of(config) for config in cells}))}")
     if shrunk := sorted({one for config in cells if (one := shrink_of(config)) != 1}):
         words.append(f"shrink {' or '.join(f'{one:g}' for one in shrunk)} (bytes divided by it)")
+    if speeds := sorted({one for config in cells if (one := vector_speed_of(config)) != 1}):
+        words.append(f"vectors {' or '.join(f'{one:g}' for one in speeds)} times as fast as this machine's")
     times = {recorded_step_times(mapping_at(config, "compute")) for config in cells}
     unlike = sorted(str(one) for one in times if one.own or not _is_steady(one.everyones))
     if len(unlike) > 1:

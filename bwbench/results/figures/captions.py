@@ -56,8 +56,10 @@ def _unusual_times(results: Results, ids: Collection[object]) -> list[str]:
     said = {name for name, _ in results.group.key}
     configs = (folder.cell.config for folder in results.done if folder.cell.id in ids)
     words = time_words(configs)
-    factors = ("dilation", "shrink")
-    key_of = {one: next((key for key in factors if one.startswith(key)), "compute.step_time") for one in words}
+    factors = {"dilation": "dilation", "shrink": "shrink", "vectors": "compute.vector_speed"}
+    key_of = {
+        one: next((key for word, key in factors.items() if one.startswith(word)), "compute.step_time") for one in words
+    }
     return [one for one in words if key_of[one] not in said]
 
 

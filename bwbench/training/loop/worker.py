@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         is_external = cell.config.launcher != "local" and environment.attempt is None
         if is_external:
             environment = on_own_interfaces(environment)
-        emulated_time.dilate(cell.config.dilation, cell.config.shrink)
+        emulated_time.dilate(cell.config.dilation, cell.config.shrink / cell.config.compute.vector_speed)
         leave_gpus_alone(cell.config)
         device_for(cell.config, environment.rank)  # raises before anybody waits for anybody
         backend = partial(data_backend, cell.config)

@@ -92,6 +92,24 @@ def test_what_is_shrunk_is_work_on_vectors_and_nothing_else(machine: Machine, fa
     assert emulated_time.monotonic() - began_s == pytest.approx(0.5 + 8 * 0.5 + 0.5)
 
 
+@pytest.mark.parametrize("work", [0.25, 0.5, 1.0])
+def test_on_a_faster_device_work_on_vectors_alone_takes_less(machine: Machine, work: float) -> None:
+    emulated_time.dilate(4.0, work)
+    emulated_time.catch_up()
+    began_s = emulated_time.monotonic()
+    machine.compute(0.5)
+    with emulated_time.work_on_vectors():
+        machine.compute(2.0)
+    machine.compute(0.5)
+    emulated_time.catch_up()
+    assert emulated_time.monotonic() - began_s == pytest.approx(0.5 + work * 2.0 + 0.5)
+    machine.compute(1.0)
+    emulated_time.forget_computed()
+    before_s = machine.now_s
+    emulated_time.catch_up()
+    assert machine.now_s == before_s
+
+
 def test_threads_shrink_what_they_compute_themselves(machine: Machine) -> None:
     emulated_time.dilate(1.0, work=8.0)
     emulated_time.catch_up()

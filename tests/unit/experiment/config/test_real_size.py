@@ -14,6 +14,7 @@ from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.config.real_size import auto_shrink, memory_need, memory_words
 from bwbench.records.cell_identity import identity, recorded_identity
+from bwbench.results.analysis.cells import time_words
 
 EXPERIMENT = """\
 name: real
@@ -53,6 +54,25 @@ def test_it_has_no_data_and_ends_after_its_steps(tmp_path: Path) -> None:
     recorded = config.model_dump(mode="json", by_alias=True)
     assert "shrink" not in recorded and "steps" not in recorded["limit"]
     assert CellConfig.model_validate(recorded) == config and recorded_identity(recorded) == identity(config)
+
+
+def test_a_device_that_encodes_faster_needs_as_much_more_time(tmp_path: Path) -> None:
+    faster = EXPERIMENT.replace("100 ms}", "100 ms, vector_speed: 32}")
+    config = config_of(tmp_path, faster + "shrink: 8\ndilation: 4\n")
+    assert config.compute.vector_speed == 32.0
+    recorded = config.model_dump(mode="json", by_alias=True)
+    assert recorded["compute"]["vector_speed"] == 32.0 and recorded_identity(recorded) == identity(config)
+    assert time_words([recorded]) == [
+        "dilation 4", "shrink 8 (bytes divided by it)", "vectors 32 times as fast as this machine's"
+    ]  # fmt: skip
+    as_it_is = config_of(tmp_path, EXPERIMENT + "shrink: 8\ndilation: 4\n")
+    assert "vector_speed" not in as_it_is.model_dump(mode="json", by_alias=True)["compute"]
+    assert identity(as_it_is) != identity(config)
+    found = refusal_of(tmp_path, faster + "shrink: 4\ndilation: 4\n")
+    assert "real.yaml:6: compute.vector_speed: 32 times as fast" in found
+    assert "here that is 16; write 16, or 'dilation: auto' or a larger shrink" in found
+    alone = config_of(tmp_path, faster.replace("algorithm: ring", "algorithm: single") + "shrink: 8\ndilation: 4\n")
+    assert alone.compute.vector_speed == 1.0
 
 
 def test_steps_are_samples_for_any_model(tmp_path: Path) -> None:
