@@ -22,9 +22,8 @@ from paper.program.evaluate import evaluate
 from paper.program.evidence import settings_text
 from paper.program.spoken import named
 
-_DECIDED = ("nodes", "model", "link", "S/(B·T)", "shortest mean time", "not told from it", "over ddp",
-            "over one node", "n")  # fmt: skip
-_RATED = ("step", "samples a second", "times as many", "interval", "n")
+_DECIDED = ("nodes", "model", "link", "S/(B·T)", "first", "not told from it", "over ddp", "over single", "n")
+_RATED = ("step", "times as many", "n")
 _DIGITS = 2
 _NONE: Lines = (phrase("–"),)
 
@@ -45,7 +44,7 @@ def decision_table(label: str, caption: str, decisions: Sequence[Decision], reco
         decisions: in the order of the rows.
     """
     rows = [list(_decision_cells(one, records)) for one in decisions]
-    return Table(label, phrase(caption), [phrase(name) for name in _DECIDED], rows)
+    return Table(label, phrase(caption), [phrase(name) for name in _DECIDED], rows, "lllrllrrr")
 
 
 def _decision_cells(one: Decision, records: Records) -> Iterator[Lines]:
@@ -60,7 +59,7 @@ def _decision_cells(one: Decision, records: Records) -> Iterator[Lines]:
     at = None if setting.medium == "shared" else scale.at(setting.bandwidth_bps)  # nobody has the whole air
     yield [phrase(str(setting.nodes))]
     yield [phrase(setting.model), phrase(f"{size}{step}")]
-    yield [phrase(settings_text(claim, "link."))]
+    yield [phrase(settings_text(claim, "link.").replace("latency ", ""))]
     yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
     yield [phrase(f"{first}{one.mark}")]
     yield [phrase(named(others))] if value.side == 0 else _NONE
@@ -108,21 +107,21 @@ def rates_table(label: str, caption: str, folders: Sequence[CellFolder], baselin
 def _rate_cells(label: str, row: RateRow) -> Iterator[Lines]:
     key = " ".join([label, row.algorithm, *(str(value) for value in row.condition.values() if value)])
     yield [phrase(Number(f"step {key}", DURATION.show(row.step.value, 3)))]
-    yield [phrase(Number(f"rate {key}", significant(row.samples_per_s)))]
     ratio = row.ratio
     if ratio is None:
-        yield from (_NONE, _NONE)
+        yield _NONE
     else:
         mark = HOST_BOUND_MARK if row.host_bound else ""
-        yield [phrase(Number(f"times {key}", significant(ratio.value, apart_from=1.0)), mark)]
-        yield _NONE if ratio.low is None or ratio.high is None else [_ends(key, ratio.low, ratio.high)]
+        times = phrase(Number(f"times {key}", significant(ratio.value, apart_from=1.0)), mark)
+        known = ratio.low is not None and ratio.high is not None
+        yield [times, _ends(key, ratio.low or 0.0, ratio.high or 0.0)] if known else [times]
     yield [phrase(Number(f"n {key}", str(row.num)))]
 
 
 def _ends(key: str, low: float, high: float) -> Phrase:
     ends = (Number(f"{name} {key}", significant(end, apart_from=1.0)) for name, end in (("low", low), ("high", high)))
     first, last = ends
-    return phrase(first, " to ", last)
+    return phrase("[", first, " to ", last, "]")
 
 
 def _varying(conditions: Sequence[Mapping[str, object]]) -> list[str]:

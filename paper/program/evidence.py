@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
-from bwbench.results.text import Phrase, Writer, phrase
+from bwbench.results.text import Number, Phrase, Writer, phrase
 from paper.program.claim import RATE, Claim, Value
 from paper.program.claim_words import bare_text, ends_text
 from paper.program.spoken import as_said, reference_name
@@ -40,14 +40,22 @@ def evidence_lines(rows: Iterable[Row], writer: Writer, anchor: str) -> Iterator
 def row_texts(claim: Claim, value: Value) -> Sequence[Phrase]:
     """The cells of a row behind its mark: what, value, interval, n, marks, records."""
     key, said = as_said(claim, value)
-    number = bare_text(claim.model_copy(update={"name": key}), said)
+    number = _short(bare_text(claim.model_copy(update={"name": key}), said))
     if claim.kind == "crossover" and value.value is None:
         number = phrase("–")
-    ends = ends_text(claim.model_copy(update={"name": key}), said) if said.has_interval else phrase("–")
+    ends = _short(ends_text(claim.model_copy(update={"name": key}), said)) if said.has_interval else phrase("–")
     marks = f"{COMPOSED_MARK if value.composed else ''}{FIRST_CROSSING_MARK if value.first_crossing else ''}"
     missed = f"; {value.num_censored} not reached" if value.num_censored else ""
     what = phrase(_what(claim, value, turned=key != claim.name) + missed)
     return (what, number, ends, phrase(str(value.num)), phrase(marks), phrase(claim.experiment))
+
+
+def _short(text: Phrase) -> Phrase:
+    """A table has no room for a long unit."""
+    return tuple(
+        one if isinstance(one, str) else Number(one.key, one.text.replace("percentage points", "points"))
+        for one in text
+    )
 
 
 def _what(claim: Claim, value: Value, *, turned: bool) -> str:

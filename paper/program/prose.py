@@ -156,9 +156,9 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     def tables(kind: str, experiment: str, group: str = "", baseline: str | None = None) -> str:
         return shown(pictures.tables(kind, experiment, group, baseline))
 
-    def shown(found: Iterable[Table]) -> str:
+    def shown(found: Iterable[Table], environment: str = "table*") -> str:
         if isinstance(format, ForLatex):
-            return format.table([latex_table(one, format.latex_writer, "table*") for one in found])
+            return format.table([latex_table(one, format.latex_writer, environment) for one in found])
         return format.table([markdown_table(one) for one in found])
 
     def decision(caption: str, *names: str) -> str:
@@ -169,7 +169,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
 
     def rates(experiment: str, baseline: str, caption: str) -> str:
         cells = quotes.records.done(experiment)
-        return shown(rates_table(f"rates-{experiment}", caption, cells, baseline)) if cells else ""
+        return shown(rates_table(f"rates-{experiment}", caption, cells, baseline), "table") if cells else ""
 
     def marked(found: tuple[Phrase, int | None]) -> str:
         words, number = found
