@@ -36,7 +36,7 @@ class Section(BaseModel):
         file: below the folder of the paper.
         experiments: all of these need records, else the section is left out.
         any_of: at least one of these needs records.
-        appendix: stands behind the bibliography, in one column.
+        appendix: stands behind the bibliography.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
