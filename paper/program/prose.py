@@ -153,8 +153,8 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         stem = pictures.draw(name, experiment, group, wide=wide)
         return "" if stem is None else f" ({format.reference(stem)})"
 
-    def tables(kind: str, experiment: str, group: str = "", baseline: str | None = None) -> str:
-        return shown(pictures.tables(kind, experiment, group, baseline))
+    def tables(kind: str, experiment: str, group: str = "", baseline: str | None = None, *, wide: bool = True) -> str:
+        return shown(pictures.tables(kind, experiment, group, baseline), "table*" if wide else "table")
 
     def shown(found: Iterable[Table], environment: str = "table*") -> str:
         if isinstance(format, ForLatex):
