@@ -95,7 +95,9 @@ class ForLatex(Format):
     def evidence(self, rows: list[Row]) -> str:
         """A long table in small type, which pandoc translates."""
         lines = evidence_lines(rows, self.writer, "\\evidencerow{{{0}}}")
-        return "\n\n".join([_raw("\\begingroup\\footnotesize"), "\n".join(lines), _raw("\\endgroup")])
+        # A long table stands in no page of two columns.
+        begin = "\\makeatletter\\if@twocolumn\\onecolumn\\fi\\makeatother\n\\begingroup\\footnotesize"
+        return "\n\n".join([_raw(begin), "\n".join(lines), _raw("\\endgroup")])
 
     @property
     def latex_writer(self) -> LatexWriter:
