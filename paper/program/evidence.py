@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.text import Number, Phrase, Writer, phrase
 from paper.program.claim import RATE, Claim, Value
 from paper.program.claim_words import bare_text, ends_text
@@ -20,31 +22,44 @@ _SHORT = {
 # What is usual, and is not said.
 _OMITTED: tuple[tuple[str, object], ...] = (("link.overrides", "none"), ("link.wired", []), ("accumulate", 1))
 
-Row = tuple[int, Claim, Value]
+
+class Row(NamedTuple):
+    """What a mark stands for.
+
+    Attributes:
+        number: of the mark.
+        host_bound: the machine, and not the link alone, decides what a step of one of the cells takes.
+    """
+
+    number: int
+    claim: Claim
+    value: Value
+    host_bound: bool = False
 
 
 def evidence_lines(rows: Iterable[Row], writer: Writer, anchor: str) -> Iterator[str]:
     """Lines of a table with pipes, as pandoc reads them.
 
     Args:
-        rows: number of the mark, and the claim that it stands for.
         anchor: a format with ``{0}``: what the number of a row looks like.
     """
     yield "| " + " | ".join(HEAD) + " |"
     yield "|" + "|".join("-" * width for width in _WIDTHS) + "|"
-    for number, claim, value in rows:
-        cells = [writer.write(cell) for cell in row_texts(claim, value)]
-        yield "| " + " | ".join([anchor.format(number), *cells]) + " |"
+    for row in rows:
+        cells = [writer.write(cell) for cell in row_texts(row)]
+        yield "| " + " | ".join([anchor.format(row.number), *cells]) + " |"
 
 
-def row_texts(claim: Claim, value: Value) -> Sequence[Phrase]:
+def row_texts(row: Row) -> Sequence[Phrase]:
     """The cells of a row behind its mark: what, value, interval, n, marks, records."""
+    claim, value = row.claim, row.value
     key, said = as_said(claim, value)
     number = _short(bare_text(claim.model_copy(update={"name": key}), said))
     if claim.kind == "crossover" and value.value is None:
         number = phrase("–")
     ends = _short(ends_text(claim.model_copy(update={"name": key}), said)) if said.has_interval else phrase("–")
-    marks = f"{COMPOSED_MARK if value.composed else ''}{FIRST_CROSSING_MARK if value.first_crossing else ''}"
+    asked = ((COMPOSED_MARK, value.composed), (FIRST_CROSSING_MARK, value.first_crossing))
+    marks = "".join(mark for mark, holds in (*asked, (HOST_BOUND_MARK, row.host_bound)) if holds)
     missed = f"; {value.num_censored} not reached" if value.num_censored else ""
     what = phrase(_what(claim, value, turned=key != claim.name) + missed)
     return (what, number, ends, phrase(str(value.num)), phrase(marks), phrase(claim.experiment))

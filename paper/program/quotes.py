@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bwbench.results.text import Phrase, phrase
-from paper.program.claim import COMPARISONS, Claim, Value
+from paper.program.claim import COMPARISONS, RATE, Claim, Value
 from paper.program.claim_words import bare_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
@@ -77,7 +77,11 @@ class Quotes:
         """A row for each mark, in their order."""
         self.has_evidence = True
         of_marks = [(number, self.claims[name], self._values[name]) for name, number in self.marks.items()]
-        return [(number, claim, value) for number, claim, value in of_marks if value is not None]
+        return [
+            Row(number, claim, value, self._is_host_bound(claim, value))
+            for number, claim, value in of_marks
+            if value is not None
+        ]
 
     def mark(self, name: str) -> int | None:
         """The row of a claim's evidence, for a table that shows its value; None where its records are missing."""
@@ -102,6 +106,13 @@ class Quotes:
                 self._problem(
                     f"claim {name!r} is quoted without its interval and n; cite it once as {{{{ claim('{name}') }}}}"
                 )
+
+    def _is_host_bound(self, claim: Claim, value: Value) -> bool:
+        """Of values that a step's time is in; a crossover leaves such cells out."""
+        if claim.kind not in ("ratio", "fastest", "value") or claim.of not in ("time", "step time", RATE):
+            return False
+        cells = (folder for folder in self.records.of(claim.experiment) if folder.cell.id in value.cells)
+        return any(self.records.own_steps.row(folder)["host_bound"] is True for folder in cells)
 
     def _mark(self, name: str) -> int:
         return self.marks.setdefault(name, len(self.marks) + 1)

@@ -18,7 +18,7 @@ from paper.program.claim import Claim, Value, load_claims
 from paper.program.claim_words import full_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
 from paper.program.evaluate import evaluate
-from paper.program.evidence import row_texts
+from paper.program.evidence import Row, row_texts
 from paper.program.spoken import spoken_text
 
 
@@ -188,10 +188,10 @@ def test_a_difference_in_words(value: Value, words: str) -> None:
 def test_the_evidence_has_what_the_sentence_leaves_out() -> None:
     claim = _claim(kind="ratio", arm="a", over="b", over_where={"nodes": 8})
     down = Value("ratio", 0.5, 3, 0.4, 0.6, side=-1, composed=True, num_censored=1)
-    row = [plain(text) for text in row_texts(claim, down)]
+    row = [plain(text) for text in row_texts(Row(1, claim, down, host_bound=True))]
     assert row == ["time of a over that of b; 10 Mbit/s, against nodes 8; 1 not reached", "2.00", "1.67 to 2.50", "3",
-                   "†", "study"]  # fmt: skip
-    row = [plain(text) for text in row_texts(claim, OPEN)]
+                   "†⊙", "study"]  # fmt: skip
+    row = [plain(text) for text in row_texts(Row(1, claim, OPEN))]
     assert row[:3] == ["time of b over that of a; 10 Mbit/s, against nodes 8", "1.10", "0.900 to 1.40"]
 
 

@@ -14,7 +14,7 @@ from paper.program.claim import Claim, Value
 from paper.program.claim_words import full_text
 from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.evaluate import evaluate
-from paper.program.evidence import row_texts
+from paper.program.evidence import Row, row_texts
 from paper.program.spoken import spoken_text
 
 TEN = {"link.bandwidth": "10 Mbit/s"}
@@ -68,7 +68,7 @@ def test_host_bound_cells_stand_in_no_crossover(records: Records) -> None:
     value = evaluate(claim, bound)
     assert value.unit == "words" and value.words == "2 of 2 bandwidths are host-bound" and value.side == 0
     assert plain(spoken_text(claim, value)) == "has no crossover with ddp that can be told"
-    assert "2 of 2 bandwidths are host-bound" in plain(row_texts(claim, value)[0])
+    assert "2 of 2 bandwidths are host-bound" in plain(row_texts(Row(1, claim, value))[0])
 
 
 def test_a_first_crossing_is_said_and_another_target_is_unknown_where_runs_ended(records: Records) -> None:
@@ -90,7 +90,7 @@ def test_a_first_crossing_is_said_and_another_target_is_unknown_where_runs_ended
 def test_the_fastest_in_words(words: str, side: int, said: str) -> None:
     value = Value("ratio", 2.0, 3, 1.5, 2.5, side=side, words=words)
     assert plain(spoken_text(_claim(kind="fastest"), value)) == said
-    assert all(arm in plain(row_texts(_claim(kind="fastest"), value)[0]) for arm in words.split("|"))
+    assert all(arm in plain(row_texts(Row(1, _claim(kind="fastest"), value))[0]) for arm in words.split("|"))
     if side == 0:
         single = Value("ratio", 2.0, 1, words=words)
         assert "but one repeat says nothing about chance" in plain(spoken_text(_claim(kind="fastest"), single))
