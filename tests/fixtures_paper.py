@@ -33,7 +33,11 @@ It {{ verdict("fp16-words") }}; the threshold {{ verdict("loss") }} [@gan2021bag
 {{ figure("bandwidth", "study", "Time against bandwidth.") }}
 
 {{ tables("times", "study") }}
+
+{{ decision("Which way.", "first") }}
 """
+
+EVIDENCE = "# Evidence\n\n{{ evidence() }}\n"
 
 
 def write_records(root: Path, **settings: object) -> Path:
@@ -44,13 +48,15 @@ def write_records(root: Path, **settings: object) -> Path:
 
 
 def write_paper(folder: Path, claims: str = CLAIMS, prose: str = PROSE) -> Path:
-    """Its source: two sections, the second about an experiment without records."""
+    """Its source: two sections, the second about an experiment without records, and the evidence behind them."""
     (folder / "sections").mkdir(parents=True)
-    sections = "[{file: sections/a.md, experiments: [study]}, {file: sections/b.md, experiments: [other]}]"
+    sections = "[{file: sections/a.md, experiments: [study]}, {file: sections/b.md, experiments: [other]}, "
+    sections += "{file: sections/c.md, appendix: true}]"
     (folder / "outline.yaml").write_text(f"title: A study\nfirst_section: 3\nsections: {sections}\n")
     (folder / "claims.yaml").write_text(claims)
     (folder / "sections/a.md").write_text(prose)
     (folder / "sections/b.md").write_text("# Other\n\n{{ claim('unheard-of') }}\n")
+    (folder / "sections/c.md").write_text(EVIDENCE)
     for name in ("template.tex", "references.bib"):
         (folder / name).write_text((ROOT / "paper" / name).read_text())
     return folder

@@ -111,6 +111,7 @@ _LATEX = {
     "≥": r"\ensuremath{\geq}",
     "≈": r"\ensuremath{\approx}",
     "∞": r"\ensuremath{\infty}",
+    "⊙": r"\ensuremath{\odot}",
     "†": r"\textdagger{}",
     "‡": r"\textdaggerdbl{}",
     "µ": r"\ensuremath{\mu}",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bwbench.base.errors import EXIT_OK, BwbenchError
 from bwbench.results.text import plain
-from paper.program.build import build_paper, load_outline
+from paper.program.build import build_paper, load_outline, records_of
 from paper.program.claim import COMPARISONS, Claim, Value, load_claims
 from paper.program.claim_words import about, full_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
@@ -70,8 +70,9 @@ def standing_table(source: Path, results: Path) -> str:
 
 def claim_lines(source: Path, results: Path) -> Iterator[str]:
     """A line a claim: its value with interval and n, and which direction it would support."""
-    records = Records(results)
-    for name, claim in load_claims(source / load_outline(source).claims).items():
+    outline = load_outline(source)
+    records = records_of(outline, source, results)
+    for name, claim in load_claims(source / outline.claims).items():
         if claim.kind == "given":
             continue
         if claim.experiment != "all" and claim.experiment not in records.experiments:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -35,6 +36,7 @@ class Section(BaseModel):
         file: below the folder of the paper.
         experiments: all of these need records, else the section is left out.
         any_of: at least one of these needs records.
+        appendix: stands behind the bibliography.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +44,7 @@ class Section(BaseModel):
     file: str
     experiments: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
+    appendix: bool = False
 
     def lacks(self, there: frozenset[str]) -> list[str]:
         """Experiments without records that keep the section out; none where it can stand."""
@@ -56,6 +59,7 @@ class Outline(BaseModel):
 
     Attributes:
         first_section: the number that the first section has.
+        records: patterns of folders, relative to the paper's own, with records that are kept beside the results.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +69,7 @@ class Outline(BaseModel):
     first_section: int = 1
     bibliography: str = "references.bib"
     claims: str = "claims.yaml"
+    records: tuple[str, ...] = ()
     sections: tuple[Section, ...]
 
 
@@ -79,6 +84,11 @@ def load_outline(folder: Path) -> Outline:
     if missing:
         raise ConfigError(Problem(f"no such file: {', '.join(missing)}", str(path)))
     return outline
+
+
+def records_of(outline: Outline, folder: Path, results: Path) -> Records:
+    """The records of ``results``, and those that the outline of the paper in ``folder`` names beside them."""
+    return Records(results, tuple(sorted(path for one in outline.records for path in folder.glob(one))))
 
 
 @dataclass
@@ -106,7 +116,7 @@ def build_paper(source: Path, results: Path, out: Path, *, strict: bool = False,
     missing, numbers that no claim stands for; UnfitMachineError where pandoc or LaTeX are missing or fail.
     """
     outline, paper = load_outline(source), Paper()
-    records = Records(results)
+    records = records_of(outline, source, results)
     sections = _sections(outline, records, paper, strict=strict)
     problems = [p for one in sections for p in bare_numbers(_source(source, one), str(source / one.file))]
     quotes = Quotes(load_claims(source / outline.claims), records)
@@ -114,15 +124,15 @@ def build_paper(source: Path, results: Path, out: Path, *, strict: bool = False,
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(out / "figures", ignore_errors=True)
     for_latex, for_markdown = ForLatex(), ForMarkdown()
-    latex_text = _text(source, sections, quotes, pictures, for_latex)
-    markdown_text = _text(source, sections, quotes, pictures, for_markdown)
+    latex = _text(source, sections, quotes, pictures, for_latex)
+    markdown = _text(source, sections, quotes, pictures, for_markdown)
     quotes.judge_all()
     problems += [Problem(message, str(source / outline.claims)) for message in quotes.problems]
     if problems:
         raise ConfigError(problems)
     paper.left_out += pictures.skipped
-    _write_markdown(outline, source, markdown_text, out, paper)
-    _write_latex(outline, source, latex_text, for_latex, out, paper)
+    _write_markdown(outline, source, markdown, out, paper)
+    _write_latex(outline, source, latex, for_latex, out, paper)
     _write_values(quotes, out, paper)
     if with_pdf:
         paper.paths.append(pdf(NAME, out))
@@ -147,15 +157,25 @@ def _source(folder: Path, section: Section) -> str:
     return (folder / section.file).read_text(encoding="utf-8")
 
 
-def _text(source: Path, sections: list[Section], quotes: Quotes, pictures: Pictures, format: Format) -> str:
-    return "\n\n".join(render(source, section.file, quotes, pictures, format).strip() for section in sections) + "\n"
+class Text(NamedTuple):
+    """The prose as Markdown for pandoc, with what stands behind the bibliography apart."""
+
+    body: str
+    appendix: str
 
 
-def _write_markdown(outline: Outline, source: Path, text: str, out: Path, paper: Paper) -> None:
+def _text(source: Path, sections: list[Section], quotes: Quotes, pictures: Pictures, format: Format) -> Text:
+    made = [(one.appendix, render(source, one.file, quotes, pictures, format).strip()) for one in sections]
+    return Text(*("\n\n".join(text for behind, text in made if behind == which) + "\n" for which in (False, True)))
+
+
+def _write_markdown(outline: Outline, source: Path, text: Text, out: Path, paper: Paper) -> None:
     bibliography = str((source / outline.bibliography).resolve())
     arguments = ["-f", _READ, "-t", "gfm", "--wrap=none", "--citeproc", f"--bibliography={bibliography}"]
     arguments += ["-M", "link-citations=false", "-M", "suppress-bibliography=false"]
-    body = pandoc(_numbered(text, outline.first_section) + "\n\n# References\n", arguments, source)
+    numbered = _numbered(text.body, outline.first_section)
+    references = "\n\n# References\n\n::: {#refs}\n:::\n\n"
+    body = pandoc(numbered + references + text.appendix, arguments, source)
     body = re.sub(r"</?div[^>]*>\n*", "", body)  # what citeproc wraps its entries in
     head = f"# {outline.title}\n\n" + (f"*{outline.subtitle}*\n\n" if outline.subtitle else "")
     path = out / f"{NAME}.md"
@@ -163,22 +183,28 @@ def _write_markdown(outline: Outline, source: Path, text: str, out: Path, paper:
     paper.paths.append(path)
 
 
-def _write_latex(outline: Outline, source: Path, text: str, format: ForLatex, out: Path, paper: Paper) -> None:
+def _write_latex(outline: Outline, source: Path, text: Text, format: ForLatex, out: Path, paper: Paper) -> None:
     template = source / "template.tex"
     if not template.is_file():
         raise ConfigError(Problem("no such file: the frame of the paper", str(template)))
-    body = pandoc(text, ["-f", _READ, "-t", "latex", "--natbib", "--wrap=preserve"], source)
-    # A caption is prose, and so a paragraph of its own for pandoc: TeX wants it without the empty lines around.
-    body = re.sub(r"\\caption\{\s+", r"\\caption{", re.sub(r"\s+\\label\{fig:", r"\\label{fig:", body))
+    body, appendix = (_latex(part, source) for part in text)
     frame = template.read_text(encoding="utf-8")
     words = {"TITLE": outline.title, "SUBTITLE": outline.subtitle, "SECTION": str(outline.first_section - 1)}
     for name, value in words.items():
         frame = frame.replace(f"@{name}@", value)
     shutil.copyfile(source / outline.bibliography, out / "references.bib")
-    for name, content in (("macros", "\n".join(format.writer.macros) + "\n"), ("body", body), (NAME, frame)):
+    for name, content in (
+        ("macros", "\n".join(format.writer.macros) + "\n"), ("body", body), ("appendix", appendix), (NAME, frame),
+    ):  # fmt: skip
         path = out / f"{name}.tex"
         path.write_text(content, encoding="utf-8")
         paper.paths.append(path)
+
+
+def _latex(text: str, folder: Path) -> str:
+    body = pandoc(text, ["-f", _READ, "-t", "latex", "--natbib", "--wrap=preserve"], folder)
+    # A caption is prose, and so a paragraph of its own for pandoc: TeX wants it without the empty lines around.
+    return re.sub(r"\\caption\{\s+", r"\\caption{", re.sub(r"\s+\\label\{fig:", r"\\label{fig:", body))
 
 
 def _write_values(quotes: Quotes, out: Path, paper: Paper) -> None:

@@ -67,7 +67,10 @@ Kind = Literal[
     "round-trip error",
     "given",
 ]
-Quantity = Literal["time", "step time", "samples", "wire bytes", "wire bytes per step", "final", "test"]
+Quantity = Literal[
+    "time", "step time", "samples", "wire bytes", "wire bytes per step", "final", "test", "samples a second"
+]  # fmt: skip
+RATE: Quantity = "samples a second"  # whose ratio is that of the arm over the reference
 Expectation = Literal["none", "above 1", "below 1", "positive", "negative", "faster below", "faster above"]
 
 COMPARISONS = ("ratio", "difference", "crossover", "fastest")
@@ -90,7 +93,7 @@ class Claim(BaseModel):
             empty value takes away what defaults say.
         over_where: what is different for the reference.
         against: what prose calls the reference; ``over`` where there is nothing.
-        of: the quantity that is compared or quoted.
+        of: the quantity that is compared or quoted; ``samples a second`` of cells without a target.
         key: of ``config``: the dotted key whose value is quoted.
         part: of errors: ``median``, ``95 %`` or ``most``, of composed times also ``inside``, those inside their
             interval; of ``cells``: ``composed``, ``host-bound``, ``seeds`` or ``arms``; of a crossover ``bandwidth`` or

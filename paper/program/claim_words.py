@@ -1,4 +1,4 @@
-"""A claim's value in words: the number alone, with its interval and n, and as a sentence that follows from its side.
+"""A claim's value in words: the number alone, and with its interval and n.
 
 And what has to be said where the number does not support the claim.
 """
@@ -6,7 +6,6 @@ And what has to be said where the number does not support the claim.
 from __future__ import annotations
 
 from bwbench.base.units import MEMORY
-from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.figures.captions import seconds
 from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, plain, significant, span
 from paper.program.claim import COMPARISONS, Claim, Value
@@ -69,7 +68,7 @@ def basis_text(claim: Claim, value: Value) -> Phrase:
     """In brackets: interval and n; what they rest on."""
     parts: list[Phrase] = []
     if value.has_interval:
-        parts.append(phrase("95 % interval ", _ends(claim, value)))
+        parts.append(phrase("95 % interval ", ends_text(claim, value)))
     elif value.bound:
         parts.append(phrase("bound"))
     elif claim.kind in ("ratio", "difference", "crossover", "fastest", "value"):
@@ -87,88 +86,8 @@ def basis_text(claim: Claim, value: Value) -> Phrase:
     return phrase(text, ")")
 
 
-def verdict_text(claim: Claim, value: Value) -> Phrase:
-    """A predicate for the arm of a comparison, whichever way it has come out.
-
-    ``is 1.85 times as fast as ddp (…)``, ``cannot be told from ddp in time to target (ratio 1.02, …)``.
-    """
-    over = claim.against or claim.over or "the other setting"
-    full, basis = full_text(claim, value), basis_text(claim, value)
-    if claim.kind == "difference":
-        if value.side == 0:
-            return phrase(_untold(value, over), " in its final metric: ", full)
-        return phrase(f"ends {'higher' if value.side > 0 else 'lower'} than {over}: ", full)
-    if claim.kind == "crossover":
-        return _crossover_verdict(claim, value, over)
-    if claim.kind == "fastest":
-        first, *others = value.words.split("|")
-        if value.side > 0:
-            ahead = phrase(f"{first} is faster than every other arm, ", bare_text(claim, value))
-            return phrase(ahead, f" times as fast as {others[0]} ", basis)
-        names = " and ".join([", ".join(others[:-1]), others[-1]] if others[1:] else others)
-        count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), _how(value))
-        if value.num == 1:
-            return phrase(f"{first} has the shortest time, before {names}, but {ONE_REPEAT} (", count, ")")
-        return phrase(f"{first} has the shortest mean time, and cannot be told from {names} (", count, ")")
-    if claim.of != "time":
-        if claim.of == "step time":
-            return _step_verdict(claim, value, over)
-        what = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}.get(claim.of, "")
-        if value.side == 0:
-            return phrase(_untold(value, over), f" in the {what} it needs: ratio ", full)
-        return phrase(f"needs {'fewer' if value.side > 0 else 'more'} {what} than {over}: ratio ", full)
-    if value.side == 0:
-        return phrase(_untold(value, over), " in time to target: ratio ", full)
-    return phrase("is ", bare_text(claim, value), f" times as fast as {over} ", basis)
-
-
-def _untold(value: Value, over: str) -> str:
-    """What an interval that holds "no difference" says; of one repeat, which has none, nothing is said."""
-    return f"cannot be told from {over}" if value.num > 1 else f"may differ from {over} by chance ({ONE_REPEAT})"
-
-
-def _step_verdict(claim: Claim, value: Value, over: str) -> Phrase:
-    full, basis = full_text(claim, value), basis_text(claim, value)
-    if value.side == 0:
-        return phrase(_untold(value, over), " in the time of a step: ratio ", full)
-    return phrase("makes steps ", bare_text(claim, value), f" times as fast as {over} ", basis)
-
-
-def _crossover_verdict(claim: Claim, value: Value, over: str) -> Phrase:
-    basis = basis_text(claim, value)
-    if value.unit == "words":
-        return phrase(
-            f"has no crossover with {over} that can be told: {value.words} (n = ",
-            Number(f"{claim.name} n", str(value.num)), ")",
-        )  # fmt: skip
-    in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
-    if value.value is None and value.words:
-        return _outside(claim, value, over, in_scale=in_scale)
-    below, above = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("below ", "above ")
-    side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above}", 0: f"crosses {over} at "}
-    place = phrase("a value in between") if value.value is None else bare_text(claim, value)
-    return phrase(side[value.side], place, " ", basis)
-
-
-def _outside(claim: Claim, value: Value, over: str, *, in_scale: bool) -> Phrase:
-    """Of a crossover below or above all that was measured: who is faster, and up to where that is certain."""
-    end = value.low if value.low is not None else value.high
-    if value.side == 0 or end is None:
-        return phrase(f"crosses {over} outside of what was measured, if at all ", basis_text(claim, value))
-    above = value.words.startswith("above")
-    which = "faster" if (value.side > 0) == above else "slower"
-    upward, downward = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("up to ", "from ")
-    number = Number(f"{claim.name} end", number_text(value, end))
-    count = phrase("n = ", Number(f"{claim.name} n", str(value.num)), _how(value))
-    text = phrase(f"is {which} than {over} {upward if above else downward}", number)
-    return phrase(text, " with certainty, without a crossover in what was measured (", count, ")")
-
-
-def _how(value: Value) -> str:
-    return (", composed" if value.composed else "") + (", first crossings" if value.first_crossing else "")
-
-
-def _ends(claim: Claim, value: Value) -> Phrase:
+def ends_text(claim: Claim, value: Value) -> Phrase:
+    """The interval alone: ``1.50 to 2.50``; open on one side: ``above 1.50``."""
     low = None if value.low is None else number_text(value, value.low)
     high = None if value.high is None else number_text(value, value.high)
     if low is not None and high is not None:

@@ -25,13 +25,23 @@ _FREE_TO_DIFFER = ("seed", "limit.", "optimizer.", "plugins", "link.seed")  # th
 
 @dataclass(frozen=True)
 class Records:
-    """A results folder. Where it does not exist there are no records."""
+    """A results folder, and others beside it. Where it does not exist there are no records.
+
+    Attributes:
+        beside: records of single experiments that are kept elsewhere. What is said of ``all`` experiments leaves
+            them out.
+    """
 
     root: Path
+    beside: tuple[Path, ...] = ()
 
     @cached_property
     def folders(self) -> list[CellFolder]:
         """Every cell, done or not."""
+        return [*self._own, *(folder for path in self.beside if path.is_dir() for folder in iter_cells(path))]
+
+    @cached_property
+    def _own(self) -> list[CellFolder]:
         return list(iter_cells(self.root)) if self.root.is_dir() else []
 
     @cached_property
@@ -41,7 +51,7 @@ class Records:
 
     def done(self, experiment: str) -> list[CellFolder]:
         """The done cells of an experiment; of all for ``all``."""
-        wanted: Iterable[CellFolder] = self.folders if experiment == "all" else self.of(experiment)
+        wanted: Iterable[CellFolder] = self._own if experiment == "all" else self.of(experiment)
         return [folder for folder in wanted if state_of(folder) == DONE]
 
     def of(self, experiment: str) -> list[CellFolder]:
@@ -61,7 +71,7 @@ class Records:
     @cached_property
     def _spent(self) -> tuple[list[Spent], Spent]:
         try:
-            return spent(self.folders)
+            return spent(self.folders)[0], spent(self._own)[1]
         except RecordError:
             return [], Spent("all")
 

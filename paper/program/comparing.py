@@ -26,8 +26,9 @@ from bwbench.results.analysis.difference import Difference, difference_of
 from bwbench.results.analysis.ratio import Ratio, ratio_of
 from bwbench.results.analysis.statistics import Arrival, by_seed, number
 from bwbench.results.analysis.taken_apart import take_apart
+from bwbench.results.analysis.throughput import seconds_a_sample
 from bwbench.results.section.content import side_of
-from paper.program.claim import Claim, Unit, Value
+from paper.program.claim import RATE, Claim, Unit, Value
 from paper.program.claimed_cells import MissingRecordsError, Records, cells_of, how_to_make, matches
 
 _COLUMNS = {"samples": "samples_to_target", "wire bytes": "wire_bytes_to_target", "final": "final_metric",
@@ -46,7 +47,9 @@ def ratio_claim(claim: Claim, records: Records) -> Value:
         centre = math.exp(logs.value)
         value = Value("ratio", centre, logs.num, low, high, side=side_of(centre, low, high, ""))
         return with_cells(value, arm, reference, crossings=claim.of == "wire bytes")
-    return _of_ratio(claim, _time_like(claim, arrivals_of(reference), arrivals_of(arm)), [*arm, *reference])
+    return _of_ratio(
+        claim, _time_like(claim, *(_arrivals(claim, side) for side in (reference, arm))), [*arm, *reference]
+    )
 
 
 def _asked(claim: Claim, cells: Sequence[CellFolder]) -> Sequence[CellFolder]:
@@ -54,8 +57,13 @@ def _asked(claim: Claim, cells: Sequence[CellFolder]) -> Sequence[CellFolder]:
     return cells if claim.target is None else at_target(cells, (metric_of(cells), claim.target))
 
 
+def _arrivals(claim: Claim, cells: Sequence[CellFolder]) -> dict[int, Arrival]:
+    """Times to target; where cells have none, and samples a second are asked for, seconds a sample."""
+    return seconds_a_sample(map(cell_row, cells)) if claim.of == RATE else arrivals_of(cells)
+
+
 def _time_like(claim: Claim, reference: Mapping[int, Arrival], arm: Mapping[int, Arrival]) -> Ratio | None:
-    if claim.of == "time":
+    if claim.of in ("time", RATE):
         return ratio_of(reference, arm)
     apart = take_apart(reference, arm)
     return None if apart is None else apart.step if claim.of == "step time" else apart.samples
@@ -68,7 +76,7 @@ def _of_ratio(claim: Claim, ratio: Ratio | None, cells: Sequence[CellFolder]) ->
         )
     side = side_of(ratio.value, ratio.low, ratio.high, ratio.bound)
     value = Value("ratio", ratio.value, ratio.num, ratio.low, ratio.high, ratio.bound, side)
-    return with_cells(value, cells, num_censored=ratio.num_censored, crossings=claim.of != "step time")
+    return with_cells(value, cells, num_censored=ratio.num_censored, crossings=claim.of not in ("step time", RATE))
 
 
 def difference_claim(claim: Claim, records: Records) -> Value:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from bwbench.base.errors import ConfigError, Problem
+from bwbench.results.section.content import Table
 from bwbench.results.section.write import latex_table, markdown_table
 from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer, macro_name, markdown
 from paper.program.claim import COMPARISONS
+from paper.program.decision import Decision, decision_table, rates_table
+from paper.program.evidence import Row, evidence_lines
 from paper.program.pictures import Pictures
 from paper.program.quotes import Quotes
 
@@ -44,6 +47,14 @@ class Format(ABC):
     @abstractmethod
     def reference(self, stem: str) -> str:
         """``Figure 3``."""
+
+    @abstractmethod
+    def mark(self, number: int) -> str:
+        """What stands behind a sentence: the row of its evidence."""
+
+    @abstractmethod
+    def evidence(self, rows: list[Row]) -> str:
+        """The table of evidence."""
 
 
 class _MacroWriter(LatexWriter):
@@ -77,6 +88,17 @@ class ForLatex(Format):
         """By its label."""
         return f"Figure\\ \\ref{{fig:{macro_name(stem, '')}}}"  # pandoc reads the first as a space that does not break
 
+    def mark(self, number: int) -> str:
+        """A link to the row, raised."""
+        return f"\\evidence{{{number}}}"
+
+    def evidence(self, rows: list[Row]) -> str:
+        """A long table in small type, which pandoc translates."""
+        lines = evidence_lines(rows, self.writer, "\\evidencerow{{{0}}}")
+        # A long table stands in no page of two columns.
+        begin = "\\makeatletter\\if@twocolumn\\onecolumn\\fi\\makeatother\n\\begingroup\\footnotesize"
+        return "\n\n".join([_raw(begin), "\n".join(lines), _raw("\\endgroup")])
+
     @property
     def latex_writer(self) -> LatexWriter:
         """For tables, which are LaTeX throughout; it shares the macros."""
@@ -100,6 +122,14 @@ class ForMarkdown(Format):
         """The picture, and its caption as a paragraph."""
         return f"![](figures/{stem}.png)\n\n**{self.reference(stem)}.** {caption}"
 
+    def mark(self, number: int) -> str:
+        """Raised."""
+        return f"^e{number}^"
+
+    def evidence(self, rows: list[Row]) -> str:
+        """A table with pipes."""
+        return "\n".join(evidence_lines(rows, self.writer, "e{0}"))
+
     def reference(self, stem: str) -> str:
         """By its number."""
         return f"Figure {self._numbers.setdefault(stem, len(self._numbers) + 1)}"
@@ -108,7 +138,8 @@ class ForMarkdown(Format):
 def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: Format) -> str:
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
-    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see`` and ``tables``.
+    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``, ``decision``,
+    ``rates`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
@@ -124,11 +155,27 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         stem = pictures.draw(name, experiment, group, wide=wide)
         return "" if stem is None else f" ({format.reference(stem)})"
 
-    def tables(kind: str, experiment: str, group: str = "", baseline: str | None = None) -> str:
-        found = pictures.tables(kind, experiment, group, baseline)
+    def tables(kind: str, experiment: str, group: str = "", baseline: str | None = None, *, wide: bool = True) -> str:
+        return shown(pictures.tables(kind, experiment, group, baseline), "table*" if wide else "table")
+
+    def shown(found: Iterable[Table], environment: str = "table*") -> str:
         if isinstance(format, ForLatex):
-            return format.table([latex_table(one, format.latex_writer, "table*") for one in found])
+            return format.table([latex_table(one, format.latex_writer, environment) for one in found])
         return format.table([markdown_table(one) for one in found])
+
+    def decision(caption: str, *names: str) -> str:
+        there = [name for name in names if quotes.experiment_of(name) in quotes.records.experiments]
+        found = [(name, quotes.value(name), quotes.mark(name)) for name in there]
+        rows = [Decision(quotes.claims[name], value, f" e{mark}") for name, value, mark in found if value is not None]
+        return shown([decision_table("decision", caption, rows, quotes.records)]) if rows else ""
+
+    def rates(experiment: str, baseline: str, caption: str) -> str:
+        cells = quotes.records.done(experiment)
+        return shown(rates_table(f"rates-{experiment}", caption, cells, baseline), "table") if cells else ""
+
+    def marked(found: tuple[Phrase, int | None]) -> str:
+        words, number = found
+        return format.writer.write(words) + ("" if number is None else format.mark(number))
 
     def side(name: str) -> int:
         value = quotes.value(name)
@@ -137,14 +184,17 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         return 0 if value is None else value.side
 
     environment.globals |= {
-        "claim": lambda name: format.writer.write(quotes.full(name)),
+        "claim": lambda name: marked(quotes.marked(name)),
         "num": lambda name: format.writer.write(quotes.bare(name)),
-        "verdict": lambda name: format.writer.write(quotes.verdict(name)),
+        "verdict": lambda name: marked(quotes.verdict(name)),
         "have": lambda *names: all(name in quotes.records.experiments for name in names),
         "side": side,
         "figure": figure,
         "see": see,
         "tables": tables,
+        "decision": decision,
+        "rates": rates,
+        "evidence": lambda: format.evidence(quotes.evidence()),
     }
     try:
         text = environment.get_template(file).render()

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bwbench.results.text import Phrase, phrase
-from paper.program.claim import COMPARISONS, Claim, Value
-from paper.program.claim_words import bare_text, full_text, judge, verdict_text
+from paper.program.claim import COMPARISONS, RATE, Claim, Value
+from paper.program.claim_words import bare_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
+from paper.program.evidence import Row
+from paper.program.spoken import spoken_text
 
 _WITH_INTERVAL = (*COMPARISONS, "value")
 UNKNOWN: Phrase = phrase("??")
@@ -22,15 +24,18 @@ class Quotes:
     Attributes:
         problems: one message each.
         used: names of the claims that were cited.
+        marks: of the claims whose interval and n prose leaves to the table of evidence, each with its row's number.
+        has_evidence: whether that table is there.
     """
 
     claims: Mapping[str, Claim]
     records: Records
     problems: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    marks: dict[str, int] = field(default_factory=dict)
+    has_evidence: bool = False
     _values: dict[str, Value | None] = field(default_factory=dict)
     _bare: set[str] = field(default_factory=set)
-    _full: set[str] = field(default_factory=set)
 
     def bare(self, name: str) -> Phrase:
         """The number alone. Its interval has to stand elsewhere; its direction has to be declared."""
@@ -41,26 +46,46 @@ class Quotes:
         self._check_declared(claim)
         return bare_text(claim, value)
 
-    def full(self, name: str) -> Phrase:
-        """The number with interval and n; its direction has to be declared."""
+    def marked(self, name: str) -> tuple[Phrase, int | None]:
+        """The number, and the row of its evidence; its direction has to be declared."""
         claim, value = self._look_up(name)
         if claim is None or value is None:
-            return UNKNOWN
-        self._full.add(name)
+            return UNKNOWN, None
         self._check_declared(claim)
-        return full_text(claim, value)
+        return bare_text(claim, value), self._mark(name)
 
-    def verdict(self, name: str) -> Phrase:
-        """A predicate that follows from the number, whatever it is."""
+    def verdict(self, name: str) -> tuple[Phrase, int | None]:
+        """A predicate that follows from the number, whatever it is, and the row of its evidence."""
         claim, value = self._look_up(name)
         if claim is None or value is None:
-            return UNKNOWN
-        self._full.add(name)
+            return UNKNOWN, None
         if claim.kind not in COMPARISONS:
             self._problem(
                 f"claim {name!r} compares nothing: {{{{ verdict('{name}') }}}} has nothing to say; cite it by claim()"
             )
-        return verdict_text(claim, value)
+            return UNKNOWN, None
+        return spoken_text(claim, value), self._mark(name)
+
+    def experiment_of(self, name: str) -> str:
+        """Whose records a claim is about; empty, and a problem, where none of that name is declared."""
+        claim = self.claims.get(name)
+        if claim is None:
+            self._look_up(name)
+        return "" if claim is None else claim.experiment
+
+    def evidence(self) -> list[Row]:
+        """A row for each mark, in their order."""
+        self.has_evidence = True
+        of_marks = [(number, self.claims[name], self._values[name]) for name, number in self.marks.items()]
+        return [
+            Row(number, claim, value, self._is_host_bound(claim, value))
+            for number, claim, value in of_marks
+            if value is not None
+        ]
+
+    def mark(self, name: str) -> int | None:
+        """The row of a claim's evidence, for a table that shows its value; None where its records are missing."""
+        return self._mark(name) if self._look_up(name)[1] is not None else None
 
     def value(self, name: str) -> Value | None:
         """The value itself, for conditions in prose; None where its records are missing."""
@@ -74,11 +99,23 @@ class Quotes:
             message = judge(claim, value) if value is not None else None
             if message is not None:
                 self._problem(message)
-        for name in sorted(self._bare - self._full):
+        if self.marks and not self.has_evidence:
+            self._problem("claims are cited, but no section has their intervals: {{ evidence() }} is missing")
+        for name in sorted(self._bare - self.marks.keys()):
             if self.claims[name].kind in _WITH_INTERVAL:
                 self._problem(
                     f"claim {name!r} is quoted without its interval and n; cite it once as {{{{ claim('{name}') }}}}"
                 )
+
+    def _is_host_bound(self, claim: Claim, value: Value) -> bool:
+        """Of values that a step's time is in; a crossover leaves such cells out."""
+        if claim.kind not in ("ratio", "fastest", "value") or claim.of not in ("time", "step time", RATE):
+            return False
+        cells = (folder for folder in self.records.of(claim.experiment) if folder.cell.id in value.cells)
+        return any(self.records.own_steps.row(folder)["host_bound"] is True for folder in cells)
+
+    def _mark(self, name: str) -> int:
+        return self.marks.setdefault(name, len(self.marks) + 1)
 
     def _look_up(self, name: str) -> tuple[Claim | None, Value | None]:
         claim = self.claims.get(name)

@@ -33,12 +33,14 @@ class Table:
     Attributes:
         label: for references, letters and hyphens alone.
         rows: of cells, of lines.
+        align: of the columns in LaTeX, a letter each; numbers behind names on the right where it is empty.
     """
 
     label: str
     caption: Phrase
     header: Sequence[Phrase]
     rows: Sequence[Sequence[Sequence[Phrase]]]
+    align: str = ""
     kind: str = "table"
 
 

@@ -15,9 +15,11 @@ from bwbench.base.errors import ConfigError
 from bwbench.records import CellFolder
 from bwbench.results.text import plain
 from paper.program.claim import Claim, Value, load_claims
-from paper.program.claim_words import full_text, judge, verdict_text
+from paper.program.claim_words import full_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
 from paper.program.evaluate import evaluate
+from paper.program.evidence import Row, row_texts
+from paper.program.spoken import spoken_text
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def test_a_crossover_is_found_or_said_to_lie_outside(records: Records) -> None:
     claim = _claim(kind="crossover", arm="threshold", over="ddp", where={})
     value = evaluate(claim, records)
     assert value.unit in ("bit/s", "words")
-    assert "ddp" in plain(verdict_text(claim, value))
+    assert "ddp" in plain(spoken_text(claim, value))
 
 
 def test_missing_records_name_the_experiment_and_the_command(records: Records) -> None:
@@ -142,54 +144,79 @@ def test_a_number_has_to_support_its_claim(
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (UP, "is 2.00 times as fast as b (95 % interval 1.50 to 2.50, n = 3)"),
-        (DOWN, "is 0.500 times as fast as b (95 % interval 0.400 to 0.600, n = 3)"),
-        (OPEN, "cannot be told from b in time to target: ratio 1.10 (95 % interval 0.900 to 1.40, n = 3)"),
+        (UP, "is 2.00 times as fast as b"),
+        (DOWN, "takes 2.00 times as long as b"),
+        (OPEN, "cannot be told from b in time to target"),
         (
             Value("ratio", 1.1, 1),
-            "may differ from b by chance (one repeat says nothing about chance) in time to target: ratio 1.10 "
-            "(no interval, n = 1)",
+            "may differ from b by chance (one repeat says nothing about chance) in time to target",
         ),
+        (Value("ratio", 2.0, 3, bound=">", side=1), "is at least 2.00 times as fast as b"),
+        (Value("ratio", 0.5, 3, bound="<", side=-1), "takes at least 2.00 times as long as b"),
     ],
 )
 def test_a_verdict_says_what_the_interval_supports(value: Value, words: str) -> None:
-    assert plain(verdict_text(_claim(kind="ratio", arm="a", over="b"), value)) == words
+    assert plain(spoken_text(_claim(kind="ratio", arm="a", over="b"), value)) == words
 
 
-COUNTED = "with certainty, without a crossover in what was measured (n = 3)"
+@pytest.mark.parametrize(
+    ("of", "value", "words"),
+    [
+        ("samples", UP, "needs fewer samples than b, by a factor of 2.00"),
+        ("samples", DOWN, "needs 2.00 times the samples of b"),
+        ("wire bytes per step", OPEN, "cannot be told from b in the bytes in a step it needs"),
+        ("samples a second", DOWN, "makes 0.500 times as many samples a second as b"),
+        ("step time", DOWN, "needs 2.00 times as long for a step as b"),
+    ],
+)
+def test_other_quantities_in_words(of: Any, value: Value, words: str) -> None:
+    assert plain(spoken_text(_claim(kind="ratio", arm="a", over="b", of=of), value)) == words
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (
-            Value("bit/s", 20e6, 3, 15e6, 30e6, side=1),
-            "is faster than b below 20 Mbit/s (95 % interval 15 to 30 Mbit/s, n = 3)",
-        ),
-        (
-            Value("bit/s", 20e6, 3, 15e6, None, side=-1),
-            "is faster than b above 20 Mbit/s (95 % interval above 15 Mbit/s, n = 3)",
-        ),
-        (
-            Value("scale", 2.0, 3, 1.5, 3.0, side=1),
-            "is faster than b where S/(B·T) is above 2.0 (95 % interval 1.5 to 3.0, n = 3)",
-        ),
+        (Value("points", -0.0273, 5, -0.03, -0.02, side=-1), "ends 2.73 percentage points lower than b"),
+        (Value("number", 0.5, 5, 0.4, 0.6, side=1), "ends higher than b, by 0.500"),
+        (Value("points", 0.01, 5, -0.01, 0.03), "cannot be told from b in its final metric"),
+    ],
+)
+def test_a_difference_in_words(value: Value, words: str) -> None:
+    assert plain(spoken_text(_claim(kind="difference", arm="a", over="b"), value)) == words
+
+
+def test_the_evidence_has_what_the_sentence_leaves_out() -> None:
+    claim = _claim(kind="ratio", arm="a", over="b", over_where={"nodes": 8})
+    down = Value("ratio", 0.5, 3, 0.4, 0.6, side=-1, composed=True, num_censored=1)
+    row = [plain(text) for text in row_texts(Row(1, claim, down, host_bound=True))]
+    assert row == ["time of a over that of b; 10 Mbit/s, against nodes 8; 1 not reached", "2.00", "1.67 to 2.50", "3",
+                   "†⊙", "study"]  # fmt: skip
+    row = [plain(text) for text in row_texts(Row(1, claim, OPEN))]
+    assert row[:3] == ["time of b over that of a; 10 Mbit/s, against nodes 8", "1.10", "0.900 to 1.40"]
+
+
+COUNTED = "as far as was measured"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=1), "is faster than b below 20 Mbit/s"),
+        (Value("bit/s", 20e6, 3, 15e6, None, side=-1), "is faster than b above 20 Mbit/s"),
+        (Value("scale", 2.0, 3, 1.5, 3.0, side=1), "is faster than b where S/(B·T) is above 2.0"),
         (
             Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured"),
-            f"is faster than b up to 90 Mbit/s {COUNTED}",
+            f"is faster than b up to 90 Mbit/s, {COUNTED}",
         ),
         (
             Value("bit/s", None, 3, None, 2e6, side=1, words="below all measured"),
-            f"is slower than b from 2 Mbit/s {COUNTED}",
+            f"is slower than b from 2 Mbit/s, {COUNTED}",
         ),
-        (
-            Value("bit/s", None, 1, words="above all measured"),
-            "crosses b outside of what was measured, if at all (no interval, n = 1)",
-        ),
+        (Value("bit/s", None, 1, words="above all measured"), "crosses b outside of what was measured, if at all"),
     ],
 )
 def test_a_crossover_in_words(value: Value, words: str) -> None:
-    assert plain(verdict_text(_claim(kind="crossover", arm="a", over="b"), value)) == words
+    assert plain(spoken_text(_claim(kind="crossover", arm="a", over="b"), value)) == words
 
 
 def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:

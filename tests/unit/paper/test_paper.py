@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fixtures_paper import CLAIMS, PROSE, ROOT, write_paper, write_records
+from fixtures_records import Study, write_study
 
 from bwbench.base.errors import ConfigError
 from paper.program import build_paper
@@ -35,10 +36,14 @@ def test_it_builds_both_ways_and_the_same_twice(tmp_path: Path, results: Path) -
     source = write_paper(tmp_path / "paper")
     paper = build_paper(source, results, tmp_path / "out")
     pdf, text = (tmp_path / "out/paper.pdf").read_bytes(), (tmp_path / "out/paper.md").read_text()
-    assert "## 3 Results" in text and "With 4 nodes" in text and "95 % interval" in text and "BAGUA" in text
+    assert "## 3 Results" in text and "With 4 nodes" in text and "BAGUA" in text
+    assert text.index("References") < text.index("Evidence") < text.index("time of ddp over that of ring-fp16")
+    assert "<sup>e1</sup>" in text and "Which way." in text
     assert any("sections/b.md" in line and "make paper-results" in line for line in paper.left_out)
     macros, body = ((tmp_path / f"out/{name}.tex").read_text() for name in ("macros", "body"))
     assert r"\newcommand{\bwNodes}{4}" in macros and r"\bwNodes{}" in body and r"\citep" in body
+    appendix = (tmp_path / "out/appendix.tex").read_text()
+    assert r"\evidence{1}" in body and r"\evidencerow{1}" in appendix and "longtable" in appendix
     log = (tmp_path / "out/paper.log").read_text(errors="replace")
     assert not re.search(r"(Citation|Reference) .* undefined", log)
     shutil.rmtree(tmp_path / "out")
@@ -54,6 +59,13 @@ def test_a_direction_that_has_changed_fails(tmp_path: Path, results: Path) -> No
 def test_a_comparison_without_a_declared_direction_is_no_bare_number(tmp_path: Path, results: Path) -> None:
     message = _fails(tmp_path, results, prose="# A\n\n{{ claim('fp16-words') }}\n")
     assert "direction is not declared" in message
+
+
+def test_marks_need_the_table_that_they_lead_to(tmp_path: Path, results: Path) -> None:
+    source = write_paper(tmp_path / "paper")
+    (source / "sections/c.md").write_text("# Nothing\n")
+    with pytest.raises(ConfigError, match="no section has their intervals"):
+        build_paper(source, results, tmp_path / "out", with_pdf=False)
 
 
 def test_a_number_needs_its_interval_somewhere(tmp_path: Path, results: Path) -> None:
@@ -88,6 +100,24 @@ def test_numbers_of_names_and_formulae_are_no_numbers_of_prose() -> None:
 def test_the_prose_of_the_paper_has_no_bare_numbers() -> None:
     for path in sorted((ROOT / "paper/sections").glob("*.md")):
         assert not list(bare_numbers(path.read_text(), str(path)))
+
+
+@needs_tex
+def test_records_beside_the_results_stand_in_their_section_and_in_no_sum(tmp_path: Path, results: Path) -> None:
+    arms = ("ring", "ring-fp16", "single")
+    write_study(tmp_path / "beside", Study(name="steps", arms=arms, limit_s=1.0, target=None))
+    claims = CLAIMS + "all:\n  cells: {kind: cells}\nsteps:\n"
+    claims += "  ring: {kind: ratio, arm: ring, over: single, of: samples a second}\n"
+    source = write_paper(tmp_path / "paper", claims, PROSE + "\n{{ num('cells') }} cells\n")
+    prose = "# Steps\n\nThe ring {{ verdict('ring') }}.\n\n{{ rates('steps', 'single', 'How many.') }}\n"
+    (source / "sections/b.md").write_text(prose)
+    outline = (source / "outline.yaml").read_text().replace("other", "steps")
+    (source / "outline.yaml").write_text(outline + "records: [../beside/st*]\n")
+    paper = build_paper(source, results, tmp_path / "out", with_pdf=False)
+    text = (tmp_path / "out/paper.md").read_text()
+    assert not paper.left_out and f"{len(list(Path(results).glob('study/*/cell.json')))} cells" in text
+    assert re.search(r"The ring makes [\d.]+ times as many samples a second as single<sup>", text)
+    assert "samples a second of ring over those of single" in text and "times as many" in text
 
 
 @needs_tex

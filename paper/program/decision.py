@@ -1,0 +1,130 @@
+"""Tables for a reader with a link, a model and nodes of their own: which method, and how many samples a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bwbench.base.units import DURATION, MEMORY
+from bwbench.methods.roles import METHOD, REFERENCE
+from bwbench.records import CellFolder
+from bwbench.results.analysis.cells import setting_of, standing_of
+from bwbench.results.analysis.comparison import compare_cells
+from bwbench.results.analysis.crossover import scale_of
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
+from bwbench.results.analysis.throughput import RateRow
+from bwbench.results.section.content import Lines, Table
+from bwbench.results.text import Number, Phrase, phrase, significant
+from paper.program.claim import Claim, Value
+from paper.program.claim_words import ends_text, number_text
+from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
+from paper.program.evaluate import evaluate
+from paper.program.evidence import settings_text
+from paper.program.spoken import named
+
+_DECIDED = ("nodes", "model", "link", "S/(B·T)", "first", "not told from it", "over ddp", "over single", "n")
+_RATED = ("step", "times as many", "n")
+_DIGITS = 2
+_NONE: Lines = (phrase("–"),)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A claim of kind ``fastest`` with its value, and the row of its evidence."""
+
+    claim: Claim
+    value: Value
+    mark: str
+
+
+def decision_table(label: str, caption: str, decisions: Sequence[Decision], records: Records) -> Table:
+    """A row for each setting: the method with the shortest mean time there, who may be as fast, and what it gains.
+
+    Args:
+        decisions: in the order of the rows.
+    """
+    rows = [list(_decision_cells(one, records)) for one in decisions]
+    return Table(label, phrase(caption), [phrase(name) for name in _DECIDED], rows, "lllrllrrr")
+
+
+def _decision_cells(one: Decision, records: Records) -> Iterator[Lines]:
+    """Those of one row, in the order of the header; the first column holds the number of nodes."""
+    claim, value = one.claim, one.value
+    cells = [folder for folder in records.done(claim.experiment) if folder.cell.id in value.cells]
+    of_nodes = [folder for folder in cells if standing_of(folder.cell).role == METHOD] or cells
+    setting, scale = setting_of(of_nodes[0].cell.config), scale_of(of_nodes[:1])
+    first, *others = value.words.split("|")
+    step = "" if setting.step_time_s is None else f", step {DURATION.show(setting.step_time_s, _DIGITS)}"
+    size = "" if scale.gradient_bytes is None else f"{MEMORY.format(float(f'{scale.gradient_bytes:.2g}'))}"
+    at = None if setting.medium == "shared" else scale.at(setting.bandwidth_bps)  # nobody has the whole air
+    yield [phrase(str(setting.nodes))]
+    yield [phrase(setting.model), phrase(f"{size}{step}")]
+    yield [phrase(settings_text(claim, "link.").replace("latency ", ""))]
+    yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
+    yield [phrase(f"{first}{one.mark}")]
+    yield [phrase(named(others))] if value.side == 0 else _NONE
+    for over in ("ddp", _alone(records, claim.experiment)):
+        yield _gain(claim, first, over, records)
+    yield [phrase(Number(f"{claim.name} n", str(value.num)))]
+
+
+def _alone(records: Records, experiment: str) -> str:
+    """The arm of one node alone; empty where there is none."""
+    roles = {str(folder.cell.arm): standing_of(folder.cell).role for folder in records.done(experiment)}
+    return next((arm for arm, role in sorted(roles.items()) if role == REFERENCE), "")
+
+
+def _gain(claim: Claim, arm: str, over: str, records: Records) -> Lines:
+    """How many times as fast an arm is; nothing where it is the reference itself, or where that was not run there."""
+    if over in ("", arm):
+        return _NONE
+    fields = {"name": f"{claim.name}-over-{over}", "kind": "ratio", "arm": arm, "over": over, "where": claim.where}
+    asked = Claim(experiment=claim.experiment, **fields)
+    try:
+        value = evaluate(asked, records)
+    except (MissingRecordsError, AmbiguousClaimError):
+        return _NONE
+    if value.value is None:
+        return _NONE
+    number = Number(asked.name, f"{value.bound} {number_text(value, value.value)}".strip())
+    ends = [phrase("[", ends_text(asked, value), "]")] if value.has_interval else []
+    return [phrase(number), *ends]
+
+
+def rates_table(label: str, caption: str, folders: Sequence[CellFolder], baseline: str) -> Iterator[Table]:
+    """Samples a second of each arm beside a baseline, as ``bwbench compare`` has them; none without such cells."""
+    compared = compare_cells(folders, baseline)
+    if not compared.rates:
+        return
+    keys = _varying([row.condition for row in compared.rates])
+    head = ["arm", *(key.rpartition(".")[2] for key in keys), *_RATED]
+    rows = [[[phrase(compared.labels.get(row.algorithm, row.algorithm))],
+             *([phrase(str(row.condition.get(key) or "–"))] for key in keys), *_rate_cells(label, row)]
+            for row in compared.rates]  # fmt: skip
+    yield Table(label, phrase(caption), [phrase(name) for name in head], rows)
+
+
+def _rate_cells(label: str, row: RateRow) -> Iterator[Lines]:
+    key = " ".join([label, row.algorithm, *(str(value) for value in row.condition.values() if value)])
+    yield [phrase(Number(f"step {key}", DURATION.show(row.step.value, 3)))]
+    ratio = row.ratio
+    if ratio is None:
+        yield _NONE
+    else:
+        mark = HOST_BOUND_MARK if row.host_bound else ""
+        times = phrase(Number(f"times {key}", significant(ratio.value, apart_from=1.0)), mark)
+        known = ratio.low is not None and ratio.high is not None
+        yield [times, _ends(key, ratio.low or 0.0, ratio.high or 0.0)] if known else [times]
+    yield [phrase(Number(f"n {key}", str(row.num)))]
+
+
+def _ends(key: str, low: float, high: float) -> Phrase:
+    ends = (Number(f"{name} {key}", significant(end, apart_from=1.0)) for name, end in (("low", low), ("high", high)))
+    first, last = ends
+    return phrase("[", first, " to ", last, "]")
+
+
+def _varying(conditions: Sequence[Mapping[str, object]]) -> list[str]:
+    """Keys whose values differ among these conditions, one node's missing link set aside."""
+    keys = dict.fromkeys(key for condition in conditions for key in condition)
+    return [key for key in keys if len({str(c[key]) for c in conditions if c.get(key) not in (None, "")}) > 1]

@@ -1,0 +1,119 @@
+"""A comparison as a sentence that can be read aloud: a predicate for the arm, with one number at most.
+
+Its interval, n and record stand in the table of evidence (``evidence.py``), under the mark behind the sentence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bwbench.results.analysis.statistics import ONE_REPEAT
+from bwbench.results.text import Number, Phrase, phrase
+from paper.program.claim import RATE, Claim, Value
+from paper.program.claim_words import bare_text, number_text
+
+_MOST_NAMED = 4  # arms in a sentence; the table names all
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NEEDED = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}
+
+
+def spoken_text(claim: Claim, value: Value) -> Phrase:
+    """What follows from the number, whichever way it has come out.
+
+    ``is 1.85 times as fast as ddp``, ``takes 1.5 times as long as ddp``, ``cannot be told from ddp in time to target``.
+    """
+    over = reference_name(claim)
+    if claim.kind == "crossover":
+        return _crossover(claim, value, over)
+    if claim.kind == "fastest":
+        return _fastest(claim, value)
+    if value.side == 0:
+        return phrase(_untold(value, over), f" in {_quantity(claim)}")
+    if claim.kind == "difference":
+        return _difference(claim, value, over)
+    amount = _amount(*as_said(claim, value))
+    if claim.of == RATE:
+        return phrase("makes ", amount, f" times as many samples a second as {over}")
+    if claim.of == "time":
+        words = ("is ", "times as fast as") if value.side > 0 else ("takes ", "times as long as")
+    elif claim.of == "step time":
+        words = ("makes steps ", "times as fast as") if value.side > 0 else ("needs ", "times as long for a step as")
+    else:
+        what = _NEEDED.get(claim.of, claim.of)
+        if value.side > 0:
+            return phrase(f"needs fewer {what} than {over}, by a factor of ", amount)
+        words = ("needs ", f"times the {what} of")
+    return phrase(words[0], amount, f" {words[1]} {over}")
+
+
+def as_said(claim: Claim, value: Value) -> tuple[str, Value]:
+    """The key of the number and the value, turned over where a sentence says "as long" in place of "as fast"."""
+    if claim.kind != "ratio" or value.side >= 0 or value.value is None or claim.of == RATE:
+        return claim.name, value
+    low, high = (None if end is None else 1 / end for end in (value.high, value.low))
+    bound = {">": "<", "<": ">"}.get(value.bound, "")
+    return f"{claim.name} inverse", replace(value, value=1 / value.value, low=low, high=high, bound=bound)
+
+
+def reference_name(claim: Claim) -> str:
+    """What a sentence calls the reference."""
+    return claim.against or claim.over or "the other setting"
+
+
+def named(names: list[str]) -> str:
+    """``a, b and c``; more than a sentence holds are counted: ``seven other arms``."""
+    if len(names) > _MOST_NAMED:
+        return f"{_COUNTS[len(names)] if len(names) < len(_COUNTS) else len(names)} other arms"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def _amount(key: str, value: Value) -> Phrase:
+    words = {">": "at least ", "<": "at most "}.get(value.bound, "")
+    return phrase(words, Number(key, number_text(value, value.value or 0.0)))
+
+
+def _quantity(claim: Claim) -> str:
+    if claim.kind == "difference":
+        return "its final metric"
+    needed = {what: f"the {words} it needs" for what, words in _NEEDED.items()}
+    return {"time": "time to target", "step time": "the time of a step", **needed}.get(claim.of, claim.of)
+
+
+def _untold(value: Value, over: str) -> str:
+    """What an interval that holds "no difference" says; of one repeat, which has none, nothing is said."""
+    return f"cannot be told from {over}" if value.num > 1 else f"may differ from {over} by chance ({ONE_REPEAT})"
+
+
+def _difference(claim: Claim, value: Value, over: str) -> Phrase:
+    size = Number(f"{claim.name} size", number_text(value, abs(value.value or 0.0)))
+    by = phrase(size, " ") if value.unit == "points" else phrase()
+    less = phrase() if value.unit == "points" else phrase(", by ", size)
+    return phrase("ends ", by, f"{'higher' if value.side > 0 else 'lower'} than {over}", less)
+
+
+def _fastest(claim: Claim, value: Value) -> Phrase:
+    first, *others = value.words.split("|")
+    if value.side > 0:
+        ahead = phrase(f"{first} is faster than every other arm, ", bare_text(claim, value))
+        return phrase(ahead, f" times as fast as {others[0]}")
+    if value.num == 1:
+        return phrase(f"{first} has the shortest time, but {ONE_REPEAT}")
+    return phrase(f"{first} has the shortest mean time, and cannot be told from {named(others)}")
+
+
+def _crossover(claim: Claim, value: Value, over: str) -> Phrase:
+    if value.unit == "words":
+        return phrase(f"has no crossover with {over} that can be told")
+    in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
+    end = value.low if value.low is not None else value.high
+    if value.value is None and value.words:
+        if value.side == 0 or end is None:
+            return phrase(f"crosses {over} outside of what was measured, if at all")
+        above = value.words.startswith("above")
+        which = "faster" if (value.side > 0) == above else "slower"
+        upward, downward = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("up to ", "from ")
+        number = Number(f"{claim.name} end", number_text(value, end))
+        return phrase(f"is {which} than {over} {upward if above else downward}", number, ", as far as was measured")
+    below, above_it = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("below ", "above ")
+    side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above_it}", 0: f"crosses {over} at "}
+    return phrase(side[value.side], "a value in between" if value.value is None else bare_text(claim, value))
