@@ -61,7 +61,9 @@ def print_cells_as_json(sweep: SweepPlan) -> None:
 
 
 def _in_order(sweep: SweepPlan) -> list[PlannedCell]:
-    """The selected cells, as the files have them."""
+    """The selected cells, as the files have them; of one part its runs, in running order."""
+    if sweep.part:
+        return list(sweep.selected)
     written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
     selected = {(item.cell.experiment, item.cell.id): item for item in sweep.selected}
     return [selected[key] for key in written if key in selected]

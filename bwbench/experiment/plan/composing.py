@@ -35,9 +35,10 @@ WHOLE: Way = "whole"
 COMPOSED: Way = "composed"
 CHECKED: Way = "checked"  # run whole, and composed as well
 
+CONVERGENCE, TIMING = PART_KINDS = ("convergence", "timing")  # the runs that a cell is composed from
 CONVERGENCE_FOLDER = ".convergence"  # below results/
 TIMING_FOLDER = ".timing"  # below results/<experiment>/
-TIMED_S = 8.0  # a timing run takes about as long, where steps are short: a hiccup of the machine then counts less …
+TIMED_S = 8.0  # of the machine a timing run takes, where steps are short: a hiccup of it then counts less …
 MOST_STEPS = 4 * LEAST_STEPS  # … but not many more steps than this
 USUAL_COMPUTE_S = 0.03  # of a step, where none is declared: identities must not depend on how fast a machine is
 DRAWN_ERROR = 0.03  # standard error of what a node's drawn step times are on average, in one timing run
@@ -212,7 +213,8 @@ def _timing_config(
     config = cell.config
     means_s = [one.mean_s for one in config.compute.step_times(config.nodes) if isinstance(one, SteadyStepTime)]
     step_s = transfer_time_s(config.link, traffic_of(config, shapes)) + max(means_s, default=USUAL_COMPUTE_S)
-    least = max(min(MOST_STEPS, max(LEAST_STEPS, math.ceil(TIMED_S / step_s))), _steps_of_draws(config))
+    machine_s = config.dilation * step_s
+    least = max(min(MOST_STEPS, max(LEAST_STEPS, math.ceil(TIMED_S / machine_s))), _steps_of_draws(config))
     update: dict[str, object] = {
         "algorithm": hurried,
         "target": None,
