@@ -45,8 +45,8 @@ def only_part(sweep: SweepPlan, part: str) -> SweepPlan:
 
     Args:
         part: ``convergence`` for all whose times nobody asks for: convergence runs, and cells of virtual nodes.
-            ``timing`` for all that needs a quiet machine: timing runs, and cells that run whole. Those that are composed
-            as well wait until their convergence runs are there.
+            ``timing`` for all that needs a quiet machine: timing runs, and cells that run whole. Those that are
+            composed as well wait until their convergence runs are there.
 
     Raises ConfigError and LaunchError as ``describe``.
     """
@@ -60,9 +60,7 @@ def only_part(sweep: SweepPlan, part: str) -> SweepPlan:
     return replace(sweep, selected=tuple(found), part=part)
 
 
-def _ordered(
-    todo: Sequence[PlannedCell], seed: int
-) -> tuple[list[PlannedCell], Mapping[int, Sequence[PlannedCell]]]:
+def _ordered(todo: Sequence[PlannedCell], seed: int) -> tuple[list[PlannedCell], Mapping[int, Sequence[PlannedCell]]]:
     """As ``in_rounds``; and for each composed cell, by the ``id`` of its object, the runs that it lacks."""
     composed = [item for item in todo if item.way != WHOLE]
     if not composed:
