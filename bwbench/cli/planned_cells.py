@@ -35,7 +35,7 @@ def print_cells(sweep: SweepPlan) -> None:
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
     of_cells = (
-        *not_carried(planned, foreseen.estimates),
+        *not_carried([item for item in planned if not item.part], foreseen.estimates),
         *not_reckoned_with(item.cell.config for item in planned if item.runs),
         *may_arrive_alone(planned, foreseen),
     )
