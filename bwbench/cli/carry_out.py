@@ -169,11 +169,8 @@ def print_outcome_of_part(sweep: SweepPlan) -> None:
     for item, status in undone[:MOST_REASONS]:
         said = "not run" if status is None else f"{status.status}: {status.reason or ''}"
         stderr().print(f"{item.cell.slug}: {said}")
-    done = len(statuses) - len(undone)
-    of_all = f"{done} of {len(statuses)}" if undone else f"{done}"
-    stderr().print(
-        f"--part {sweep.part}: {of_all} runs are done; cells are put together by the same command without --part"
-    )
+    made = f"{len(statuses) - len(undone)} of {len(statuses)} are done" if statuses else "none is missing"
+    stderr().print(f"{sweep.part} runs: {made}; the same command without --part puts cells together")
 
 
 def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:
