@@ -45,7 +45,10 @@ def carry_out(sweep: SweepPlan, elsewhere: RayCluster | None, notify: str | None
     """
     show = LiveProgress if sys.stderr.isatty() else PlainProgress
     selected, tally = run_sweep(sweep, show, elsewhere, notify, fail_fast=fail_fast)
-    print_outcome(selected, tally)
+    if sweep.part:
+        print_outcome_of_part(sweep)
+    else:
+        print_outcome(selected, tally)
     return EXIT_OK if tally.all_done else EXIT_CELLS_FAILED
 
 
@@ -95,7 +98,7 @@ def _run_cells(
     foreseen = foresee(sweep.foreseen) if sweep.todo else Forecast({})
     predicted_s = {cell_id: estimate.predicted_s for cell_id, estimate in foreseen.estimates.items()}
     left, total = TimeLeft(foreseen, sweep.todo), len(sweep.todo)
-    ordered = in_rounds(sweep.todo, sweep.order_seed)
+    ordered = sweep.todo if sweep.part else in_rounds(sweep.todo, sweep.order_seed)
     freeze_sweep(sweep)
     with show(left, total) as progress:
         account = Account(sweep.selected, progress, notifier, tally, fail_fast=fail_fast)
@@ -157,6 +160,17 @@ def check_launcher(sweep: SweepPlan, elsewhere: RayCluster | None) -> None:
 
 
 MOST_REASONS = 20  # of cells that are not done, each of some lines
+
+
+def print_outcome_of_part(sweep: SweepPlan) -> None:
+    """Say how the runs of one kind have ended, and what puts cells together from them."""
+    statuses = [(item, cell_at(item.folder).status) for item in sweep.selected]
+    undone = [(item, status) for item, status in statuses if status is None or status.status != "done"]
+    for item, status in undone[:MOST_REASONS]:
+        said = "not run" if status is None else f"{status.status}: {status.reason or ''}"
+        stderr().print(f"{item.cell.slug}: {said}")
+    made = f"{len(statuses) - len(undone)} of {len(statuses)} are done" if statuses else "none is missing"
+    stderr().print(f"{sweep.part} runs: {made}; the same command without --part puts cells together")
 
 
 def print_outcome(planned: Sequence[PlannedCell], tally: Tally) -> None:

@@ -174,6 +174,14 @@ class SweepOptions:
         str | None,
         option("Run every cell whole, or compose most of them; in place of the key `mode`.", metavar="full|composed"),
     ] = None
+    part: Annotated[
+        str | None,
+        option(
+            "Of composed cells only one kind of runs, and no cell yet: convergence, which a busy machine does not "
+            "disturb, or timing, which it does. Cells that run whole belong to timing, virtual nodes to convergence.",
+            metavar="convergence|timing",
+        ),
+    ] = None
     dry_run: Annotated[bool, option("Only show what would run, as `bwbench plan` does.", "--dry-run")] = False
 
     def planned(self) -> SweepPlan:
@@ -181,11 +189,17 @@ class SweepOptions:
         from bwbench.base.explain import nearest
         from bwbench.experiment.config.experiment import MODES
         from bwbench.experiment.plan.assess import ENDED_UNDONE
+        from bwbench.experiment.plan.composing import PART_KINDS
         from bwbench.running.sweep import Selection, plan_sweep
 
         if self.mode is not None and self.mode not in MODES:
             raise ConfigError(
                 f"--mode {self.mode!r} is no mode.{nearest(self.mode, MODES)} Allowed: {', '.join(MODES)}"
+            )
+        if self.part is not None and self.part not in PART_KINDS:
+            raise ConfigError(
+                f"--part {self.part!r} is no kind of runs.{nearest(self.part, PART_KINDS)} Allowed: "
+                f"{', '.join(PART_KINDS)}"
             )
         overrides = [*(self.set_ or []), *([f"mode={self.mode}"] if self.mode is not None else [])]
         retry = retried(self.retry, ENDED_UNDONE)
@@ -195,7 +209,12 @@ class SweepOptions:
                 f"no FILES are named, and there is no folder {EXPERIMENTS} here, whose files are taken then; name "
                 "experiment files (*.yaml) or folders of them; `bwbench init` writes a first one"
             )
-        return plan_sweep(self.files or [EXPERIMENTS], self.results, overrides, retry, selection, self.order_seed)
+        sweep = plan_sweep(self.files or [EXPERIMENTS], self.results, overrides, retry, selection, self.order_seed)
+        if self.part is None:
+            return sweep
+        from bwbench.running.sweep.rounds import only_part
+
+        return only_part(sweep, self.part)
 
     def elsewhere(self) -> RayCluster | None:
         """Where cells run, if not here; raises ConfigError where that cannot be."""

@@ -35,7 +35,7 @@ def print_cells(sweep: SweepPlan) -> None:
     if len(planned) > MAX_ROWS:
         stderr().print(f"… and {len(planned) - MAX_ROWS} more; --json lists all")
     of_cells = (
-        *not_carried(planned, foreseen.estimates),
+        *not_carried([item for item in planned if not item.part], foreseen.estimates),
         *not_reckoned_with(item.cell.config for item in planned if item.runs),
         *may_arrive_alone(planned, foreseen),
     )
@@ -61,7 +61,9 @@ def print_cells_as_json(sweep: SweepPlan) -> None:
 
 
 def _in_order(sweep: SweepPlan) -> list[PlannedCell]:
-    """The selected cells, as the files have them."""
+    """The selected cells, as the files have them; of one part its runs, in running order."""
+    if sweep.part:
+        return list(sweep.selected)
     written = [(plan.experiment.name, cell.id) for plan in sweep.plans for cell in plan.cells]
     selected = {(item.cell.experiment, item.cell.id): item for item in sweep.selected}
     return [selected[key] for key in written if key in selected]

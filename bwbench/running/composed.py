@@ -17,7 +17,16 @@ from pathlib import Path
 from bwbench.base.errors import CellTakenError, RecordError, UnfitMachineError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE_FOLDER, TIMING_FOLDER, WHOLE, Parts, parts_of
+from bwbench.experiment.plan.composing import (
+    COMPOSED,
+    CONVERGENCE,
+    CONVERGENCE_FOLDER,
+    TIMING,
+    TIMING_FOLDER,
+    WHOLE,
+    Parts,
+    parts_of,
+)
 from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
 from bwbench.records import CellFolder, read_record, write_record
@@ -155,9 +164,9 @@ def _make(item: PlannedCell, wall_limit_s: float, standing: NotingObserver) -> _
 def parts_in(parts: Parts, experiment: Path) -> Iterator[tuple[str, Cell, Path]]:
     """Name, cell and folder of the convergence run and of every timing run of a cell in ``experiment``."""
     store = experiment.parent / CONVERGENCE_FOLDER
-    yield "convergence", parts.convergence, located(parts.convergence, store)
+    yield CONVERGENCE, parts.convergence, located(parts.convergence, store)
     for timing in parts.timings:
-        yield "timing", timing, located(timing, experiment / TIMING_FOLDER)
+        yield TIMING, timing, located(timing, experiment / TIMING_FOLDER)
 
 
 def located(cell: Cell, store: Path) -> Path:

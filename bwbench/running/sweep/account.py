@@ -85,6 +85,7 @@ class Account:
         self._arms = StoppedArms()
         self._failed: PlannedCell | None = None
         self._total = sum(item.runs for item in selected)
+        self._asks_parts = any(item.part for item in selected)  # by themselves, with no cell to tell how they ended
         self._numbers: dict[tuple[str, str], int] = {}
         for item in (item for item in selected if not item.runs):
             if item.status in ("missing", "interrupted"):  # of an arm that was stopped in an earlier run
@@ -122,7 +123,7 @@ class Account:
 
     def ended(self, item: PlannedCell, status: Status) -> None:
         """Take in how a cell that began here has ended. How a part has ended, the cells composed from it will tell."""
-        if item.part:
+        if item.part and not self._asks_parts:
             self.observer.cell_finished(item, status)
             return
         self.tally.now[status.status] = self.tally.now.get(status.status, 0) + 1

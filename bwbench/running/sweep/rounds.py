@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -18,11 +18,12 @@ from pathlib import Path
 from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.cell import Cell
-from bwbench.experiment.plan.composing import WHOLE, parts_of
+from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE, TIMING, WHOLE, parts_of
 from bwbench.experiment.plan.described_models import describe
 from bwbench.records import read_record
 from bwbench.records.schema import Status
 from bwbench.running.composed import parts_in
+from bwbench.running.sweep.sweep_plan import SweepPlan
 
 
 def in_rounds(todo: Sequence[PlannedCell], seed: int) -> list[PlannedCell]:
@@ -34,9 +35,36 @@ def in_rounds(todo: Sequence[PlannedCell], seed: int) -> list[PlannedCell]:
 
     Raises ConfigError and LaunchError as ``describe``.
     """
+    return _ordered(todo, seed)[0]
+
+
+def only_part(sweep: SweepPlan, part: str) -> SweepPlan:
+    """The sweep with what is to be made of one kind as its cells, in the order of ``in_rounds``. Reads, never writes.
+
+    Nothing is put together: that is left to a sweep that makes all.
+
+    Args:
+        part: ``convergence`` for all whose times nobody asks for: convergence runs, and cells of virtual nodes.
+            ``timing`` for all that needs a quiet machine: timing runs, and cells that run whole. Those that are
+            composed as well wait until their convergence runs are there.
+
+    Raises ConfigError and LaunchError as ``describe``.
+    """
+    ordered, lacking = _ordered(sweep.todo, sweep.order_seed)
+    found = []
+    for item in ordered:
+        kind = item.part or (CONVERGENCE if item.cell.config.compute.virtual else TIMING)
+        ready = all(one.part == part for one in lacking.get(id(item), ()))
+        if kind == part and (item.part or (item.way != COMPOSED and ready)):
+            found.append(item)
+    return replace(sweep, selected=tuple(found), part=part)
+
+
+def _ordered(todo: Sequence[PlannedCell], seed: int) -> tuple[list[PlannedCell], Mapping[int, Sequence[PlannedCell]]]:
+    """As ``in_rounds``; and for each composed cell, by the ``id`` of its object, the runs that it lacks."""
     composed = [item for item in todo if item.way != WHOLE]
     if not composed:
-        return list(todo)
+        return list(todo), {}
     shapes = [described.parameter_shapes for described in describe([item.cell.config for item in composed])]
     needed = {id(item): list(_parts(item, of_model)) for item, of_model in zip(composed, shapes, strict=True)}
     rounds: dict[int, dict[Path, PlannedCell]] = defaultdict(dict)
@@ -47,7 +75,7 @@ def in_rounds(todo: Sequence[PlannedCell], seed: int) -> list[PlannedCell]:
     for item in todo:
         is_early = item.cell.repeat < num_rounds
         for part in needed.get(id(item), ()):
-            if part.part == "timing":
+            if part.part == TIMING:
                 rounds[part.cell.repeat].setdefault(part.folder, part)
             elif is_early:
                 others.setdefault(part.folder, part)
@@ -65,7 +93,7 @@ def in_rounds(todo: Sequence[PlannedCell], seed: int) -> list[PlannedCell]:
         found += _virtual_first(between[begin:end])
     for _, of_repeat in groupby(behind, key=lambda item: item.cell.repeat):
         found += _virtual_first(of_repeat)
-    return found
+    return found, needed
 
 
 def _virtual_first(items: Iterable[PlannedCell]) -> list[PlannedCell]:

@@ -206,6 +206,8 @@ class SweepPlan:
         order_seed: that the order was drawn with.
         selection: that has left ``selected``; None leaves all.
         needs: of the experiments whose repeats go on until ratios are known, by name: what each arm needs.
+        part: ``convergence`` or ``timing`` where ``selected`` is what is to be made of that kind and no more
+            (``only_part`` in rounds.py); else empty.
     """
 
     plans: tuple[Plan, ...]
@@ -215,13 +217,14 @@ class SweepPlan:
     results: Path
     selection: Selection | None
     needs: Mapping[str, tuple[Need, ...]]
+    part: str = ""
 
     def grown(self) -> SweepPlan | None:
         """What the pilots that have ended since ask for, as ``selected``; None where they ask for no more.
 
         That is repeats which were not in this plan, and cells of it that are to be composed from more timing runs.
         """
-        if not self.needs:
+        if not self.needs or self.part:
             return None
         experiments = [plan.experiment for plan in self.plans]
         found = plan_experiments(experiments, self.results, (), self.selection, self.order_seed)
@@ -236,7 +239,12 @@ class SweepPlan:
 
     @property
     def foreseen(self) -> list[PlannedCell]:
-        """The selected cells, and those that are done, selected or not: what they took says how long others take."""
+        """The selected cells, and those that are done, selected or not: what they took says how long others take.
+
+        Of one part all cells: runs that they share and that are done say it as well.
+        """
+        if self.part:
+            return [*self.planned, *(item for item in self.selected if item.part)]
         selected = {_key(item) for item in self.selected}
         return [item for item in self.planned if item.status == "done" or _key(item) in selected]
 

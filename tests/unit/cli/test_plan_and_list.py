@@ -14,6 +14,7 @@ import pytest
 
 from bwbench.base.registry import REGISTRIES
 
+PARTS = ("convergence", "timing")
 BASE = """\
 name: study
 nodes: 4
@@ -143,6 +144,19 @@ def test_a_plan_counts_what_composed_cells_share_once(planned: tuple[Path, dict[
         first, second = (cell["predicted_s"] for cell in composed if cell["arm"] == arm)
         assert first > second > 0  # the timing run is there already
     assert content["predicted_s"] == pytest.approx(sum(cell["predicted_s"] for cell in content["cells"]))
+
+
+def test_a_plan_of_one_part_has_its_runs_and_what_they_cost(planned: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = planned
+    matrix = ["--json", "--mode", "composed", "--set", "whole.at_least=0", "--set", "whole.share=0"]
+    commands = [(folder, ("plan", "study.yaml", *matrix, *part)) for part in ((), *(("--part", one) for one in PARTS))]
+    plans = [json.loads(ended.stdout) for ended in ended_in_turn(folder, commands)]
+    whole, convergence, timing = plans
+    assert [cell["arm"] for cell in convergence["cells"]] == ["ring", "threshold"]
+    assert sorted(cell["arm"] for cell in timing["cells"]) == ["ring"] * 3 + ["single"] + ["threshold"] * 3
+    assert all("unshaped" in cell["link"] for cell in convergence["cells"])
+    parts_s = [plan["predicted_s"] for plan in (convergence, timing)]
+    assert min(parts_s) > 0 and whole["predicted_s"] == pytest.approx(sum(parts_s))
 
 
 def test_plan_shows_what_is_done_and_touches_nothing(planned: tuple[Path, dict[str, Any]]) -> None:

@@ -21,6 +21,7 @@ WRONG = [
     (["plan", "nope.yaml"], ["nope.yaml: no such file", "holds no experiment file (*.yaml)", "`bwbench init`"]),
     (["plan", "nowhere/nope.yaml"], ["no such file", "There is no folder nowhere", "is the path right from here"]),
     (["plan", "nope.yaml", "--mode", "ful"], ["--mode 'ful' is no mode. Did you mean 'full'?"]),
+    (["run", "nope.yaml", "--part", "timings"], ["--part 'timings' is no kind of runs. Did you mean 'timing'?"]),
     (["status", "results"], ["there is no folder results", "`bwbench run FILE`"]),
     (["show", "x"], ["no folder results", "--results"]),
     (["show", "x", "--results", "."], ["no cell 'x' below .", "holds none at all", "--results"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.described_models import Description
 from bwbench.records import write_record
 from bwbench.records.schema import Status
-from bwbench.running.sweep import plan_sweep
-from bwbench.running.sweep.rounds import in_rounds
+from bwbench.running.sweep import SweepPlan, plan_sweep
+from bwbench.running.sweep.rounds import in_rounds, only_part
 
 EXPERIMENT = """
 name: study
@@ -33,18 +34,32 @@ CELLS, TIMED = 4, 4  # composed ones of a repeat, and pairs of link and arm
 
 
 @pytest.fixture
-def ordered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     known = Description(650, ((10, 64), (10,)), 0.001)
     for module in ("plan.composing", "plan.estimate"):
         monkeypatch.setattr(f"bwbench.experiment.{module}.describe", lambda configs: [known] * len(configs))
     monkeypatch.setattr("bwbench.running.sweep.rounds.describe", lambda configs: [known] * len(configs))
 
-    def ordered(*overrides: str) -> list[PlannedCell]:
+    def planned(*overrides: str) -> SweepPlan:
         file = tmp_path / "study.yaml"
         file.write_text(EXPERIMENT)
-        return in_rounds(plan_sweep([file], tmp_path / "results", overrides).todo, 0)
+        return plan_sweep([file], tmp_path / "results", overrides)
+
+    return planned
+
+
+@pytest.fixture
+def ordered(planned):
+    def ordered(*overrides: str) -> list[PlannedCell]:
+        return in_rounds(planned(*overrides).todo, 0)
 
     return ordered
+
+
+def write_done(items: Iterable[PlannedCell]) -> None:
+    for item in items:
+        item.folder.mkdir(parents=True)
+        write_record(item.folder / "status.json", Status(id=item.cell.id, slug=item.cell.slug, status="done"))
 
 
 def test_the_timing_runs_of_a_cell_lie_in_rounds_between_which_something_else_runs(ordered) -> None:
@@ -88,3 +103,38 @@ def test_what_is_done_is_not_timed_again(ordered) -> None:
 
 def test_a_sweep_without_composed_cells_stays_as_it_is(ordered) -> None:
     assert not any(item.part for item in ordered("mode=full"))
+
+
+def test_runs_of_one_kind_come_by_themselves(planned) -> None:
+    sweep = planned("repeats=2")
+    convergence, timing = only_part(sweep, "convergence"), only_part(sweep, "timing")
+    assert [item.part for item in convergence.todo] == ["convergence"] * 4
+    assert sum(item.part == "timing" for item in timing.todo) == 3 * TIMED
+    whole = [item.cell.arm for item in timing.todo if not item.part]
+    assert whole == ["single"] * 2  # its times count, and no link concerns it
+    assert convergence.planned == timing.planned == sweep.planned and convergence.grown() is None
+    assert convergence.foreseen == [*sweep.planned, *convergence.selected]
+
+
+def test_what_is_left_of_one_kind_is_put_together_by_the_plain_command(planned) -> None:
+    for part in ("convergence", "timing"):
+        write_done(only_part(planned(), part).todo)
+        assert not only_part(planned(), part).todo
+    assert {item.way for item in in_rounds(planned().todo, 0)} == {"composed"}
+
+
+def test_cells_that_are_made_both_ways_wait_for_their_convergence_runs(planned) -> None:
+    overrides = ["whole={share: 1}"]
+    waiting = only_part(planned(*overrides), "timing")
+    assert {item.part for item in waiting.todo if item.way != "whole"} == set()
+    write_done(only_part(planned(*overrides), "convergence").todo)
+    ready = only_part(planned(*overrides), "timing")
+    assert sum(item.way == "checked" for item in ready.todo) == CELLS
+    assert not any(item.part == "convergence" for item in ready.todo)
+
+
+def test_virtual_nodes_belong_to_convergence_whatever_they_are_for(planned) -> None:
+    overrides = ["link=unshaped", "matrix={algorithm: [ring, local-sgd]}", "compute={virtual: true}", "mode=full"]
+    sweep = planned(*overrides)
+    assert list(only_part(sweep, "convergence").selected) == sweep.todo
+    assert not only_part(sweep, "timing").selected

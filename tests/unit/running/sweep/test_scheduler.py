@@ -152,6 +152,14 @@ def test_every_cell_runs_once_and_no_machine_has_too_many(
     assert ("event", "eval") in watcher.told and ("phase", "training, on a") in watcher.told
 
 
+def test_runs_of_one_kind_that_were_asked_for_count_as_cells_do(planned: list[PlannedCell]) -> None:
+    parts = [replace(item, part="timing") for item in planned]
+    bad = parts[3].cell.id
+    executor = FakeExecutor(machine("a"), fate=lambda item, machine: "failed" if item.cell.id == bad else "done")
+    tally, _ = sweep(executor, parts)
+    assert tally.now == {"done": 11, "failed": 1} and not tally.all_done
+
+
 def test_a_machine_that_dies_loses_no_cell(planned: list[PlannedCell]) -> None:
     executor = FakeExecutor(machine("a"), machine("b"))
     executor.fate = lambda item, machine: "gone" if machine.node == "b" and len(executor.worked_on) > 5 else "done"
