@@ -165,12 +165,6 @@ def label_of(results: Results, arm: str, num_composed: float = 0, num: float = 0
     return arm_label(results.labels.get(arm, arm), results.roles[arm], num_composed, num)
 
 
-def labels_of(rows: pd.DataFrame, results: Results) -> dict[str, str]:
-    """``label_of`` each arm of a table with ``num_composed`` and ``num``; sorted."""
-    sums = rows.groupby("arm")[["num_composed", "num"]].sum()
-    return {str(arm): label_of(results, str(arm), row["num_composed"], row["num"]) for arm, row in sums.iterrows()}
-
-
 @dataclass(frozen=True)
 class CommonMarks:
     """Marks that every arm of a picture would have stand behind its target once, and behind no name.

@@ -29,7 +29,7 @@ from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.families import Shown, shown_arms
 from bwbench.results.figures.frame import framed_panels, label_outer, panel_title
 from bwbench.results.figures.lines import LineEnd, name_ends
-from bwbench.results.figures.marks import draw_mark, tick_at
+from bwbench.results.figures.marks import arm_handle, draw_mark, tick_at
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
 
 OF_A_NODE = ("batch_size", "accumulate", "step_time_s")  # what makes one node alone the same machine at the same work
@@ -91,6 +91,7 @@ def _parts(chosen: pd.DataFrame, by: tuple[str, ...]) -> Iterator[tuple[tuple[An
 _DODGE = 0.02  # decades between neighbouring arms
 _MOST_PANELS = 4  # beside each other
 _PANEL_IN = {True: 1.5, False: 1.15}  # height by whether the picture is wide
+_LEAST_IN = 2.0  # of all rows
 _LOWEST, _HIGHEST = 0.02, 50.0  # speed-ups beyond are cut off: whiskers at n = 2 may reach anywhere
 _NOT_WORTH_IT: Any = {"color": "#d9d9d9", "alpha": 0.55, "linewidth": 0, "zorder": 0}
 _IDEAL: Any = {"color": INK, "linewidth": 0.8, "linestyle": (0, (1, 1.5))}
@@ -132,18 +133,23 @@ class SpeedUpByNodes(AbstractFigure):
         notes = [_how_to_read(rows, results, left_out), *drawn.note(results.labels), *results.notes]
         title = f"Speed-up over one node alone in {_in_what(results)}{marks.text}"
         setting = captions.setting_line(results, num_runs=rows["num"])
-        body_in = len(shown) * _PANEL_IN[wide] + 0.45
+        body_in = max(len(shown) * _PANEL_IN[wide], _LEAST_IN) + 0.45
         shape = (len(shown), len(bandwidths))
-        figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, share=(True, True))
+        labels = {arm: marks.label(results, arm) for arm in drawn.arms}
+        legend = [
+            arm_handle(arm_style(arm, results.roles[arm]), label)
+            for arm, label in labels.items()
+            if _is_nowhere_named(arm, shown, bandwidths[-1])
+        ]
+        figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
         limits = _limits(rows)
         counts = sorted({1.0, *rows["nodes"].unique()})
-        labels = {arm: marks.label(results, arm) for arm in drawn.arms}
         labels = labels if wide else {arm: captions.in_two_lines(label) for arm, label in labels.items()}
         ends: list[list[LineEnd]] = []
         for family, panels in zip(shown, grid, strict=True):
             for axes, bandwidth in zip(panels, bandwidths, strict=True):
-                here = family.rows["bandwidth_bps"].isna() | (family.rows["bandwidth_bps"] == bandwidth)
-                found = _draw_by_nodes(axes, family.rows[here], results.roles, labels, counts, limits)
+                here = _at(family.rows, bandwidth)
+                found = _draw_by_nodes(axes, here, results.roles, labels, counts, limits)
             ends.append(found)  # names stand right of the last panel
         for axes, bandwidth in zip(grid[0], bandwidths, strict=True):
             panel_title(axes, "" if bandwidth is None else BANDWIDTH.format(bandwidth))
@@ -163,6 +169,18 @@ def _panels(rows: pd.DataFrame) -> tuple[list[float | None], list[float]]:
     last = min(len(rates), _MOST_PANELS) - 1
     shown = [rates[round(number * (len(rates) - 1) / max(last, 1))] for number in range(last + 1)]
     return [*shown], [rate for rate in rates if rate not in shown]
+
+
+def _at(rows: pd.DataFrame, bandwidth: float | None) -> pd.DataFrame:
+    """Those of a panel; arms that no link concerns are in each."""
+    return rows[rows["bandwidth_bps"].isna() | (rows["bandwidth_bps"] == bandwidth)]
+
+
+def _is_nowhere_named(arm: str, shown: Sequence[Family], last: float | None) -> bool:
+    """Whether a row of panels has the arm, but not its last panel, where names stand."""
+    return any(
+        (family.rows["arm"] == arm).any() and not (_at(family.rows, last)["arm"] == arm).any() for family in shown
+    )
 
 
 def _shown(results: Results, found: Sequence[Family]) -> tuple[Shown, list[Family]]:
@@ -207,9 +225,7 @@ def _in_what(results: Results) -> str:
 
 
 def _how_to_read(rows: pd.DataFrame, results: Results, left_out: Sequence[float]) -> str:
-    words = [
-        "Grey: slower than one node alone, which has the batch and the step of each of the nodes."
-    ]
+    words = ["Grey: slower than one node alone, which has the batch and the step of each of the nodes."]
     several = "Marks: ratio of geometric means; whiskers: 95 % interval each (Welch's t on log time)."
     words.append(captions.on_repeats(rows["num"], several))
     if not results.has_times:
