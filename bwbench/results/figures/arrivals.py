@@ -156,7 +156,7 @@ def _drawn(curves: Sequence[ArrivalCurve]) -> list[ArrivalCurve]:
     """As many as an eye can follow: those of which some arrived and some did not, then those of which all did."""
 
     def standing(curve: ArrivalCurve) -> int:
-        return 2 if not curve.num_arrived else curve.num_arrived == curve.num
+        return 2 if not curve.num_arrived else int(curve.num_arrived == curve.num)
 
     kept = sorted(curves, key=standing)[:MOST_LINES]  # of equal ones in their order
     return [curve for curve in curves if curve in kept]
