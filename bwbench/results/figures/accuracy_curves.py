@@ -34,9 +34,10 @@ from bwbench.results.figures.style import FAINT, PAGE_IN, SMALL_PT, ArmStyle, ar
 
 _TARGET_LINE: Any = {"color": FAINT, "linewidth": 0.9, "linestyle": (0, (3, 2))}
 _NOT_METRICS = frozenset({*CURVE_COLUMNS, "target_met", "wire_bytes", "bytes_from"})
-_LOG_FROM_RATIO = 10.0  # arms that end this much apart would be a vertical line on a linear axis
+_LOG_FROM_RATIO = 5.0  # arms that end this much apart would be a vertical line on a linear axis
 _LEGEND_ROW_IN = 0.17
 _MEAN_NOTE = "Bold: where the repeats first met each level, geometric mean. Thin: every run, one a seed."
+_ARRIVAL_NOTE = "Large marks: the target."
 _MARKS = 4  # along a line, to tell it in grey
 _LEVELS = 160  # at which a mean is taken, at most
 _FAINT_FROM = 6  # arms: more thin lines than that are drawn fainter
@@ -60,30 +61,33 @@ class Cost:
 
 
 def draw_curves(
-    results: Results, curves: pd.DataFrame, width_in: float, title: str, notes: Sequence[str], cost: Cost,
-    labels: Sequence[tuple[str, str]],
+    results: Results, curves: pd.DataFrame, width_in: float, notes: Sequence[str], cost: Cost,
+    labels: Sequence[tuple[str, str, float]],
 ) -> Figure:  # fmt: skip
     """The whole picture of one metric against one cost.
 
     Args:
         curves: evaluations to draw, with ``cost.column``.
-        title: what is added to the metric in it.
         notes: beside the one on means.
-        labels: arms with what stands in the legend, in its order.
+        labels: arms with what stands in the legend, in its order; and their cost to the target, NaN or infinite where
+            they have none.
     """
     metric = metric_of(results)
-    drawn = shown_arms(results, [arm for arm, _ in labels if may_win(results.roles[arm])])
-    labels = [(arm, label) for arm, label in labels if arm not in drawn.by]
+    drawn = shown_arms(results, [arm for arm, _, _ in labels if may_win(results.roles[arm])])
+    labels = [one for one in labels if one[0] not in drawn.by]
+    arrivals = {arm: at for arm, _, at in labels}
     curves = curves[~curves["arm"].isin(drawn.by)]
     arms = {str(arm): [run for _, run in part.groupby("id")] for arm, part in curves.groupby("arm")}
     counts = [len(runs) for runs in arms.values()]
     setting = captions.setting_line(results, num_runs=counts)
-    entries = [arm_handle(arm_style(arm, results.roles[arm]), label, linewidth=1.5) for arm, label in labels]
+    entries = [arm_handle(arm_style(arm, results.roles[arm]), label, linewidth=1.5) for arm, label, _ in labels]
     if cost.to_target is not None:
-        target = captions.target_words(results).removesuffix("validation accuracy").strip()
+        target = captions.timed_target(results).replace(" validation accuracy", "")
         entries.insert(0, Line2D([], [], label=f"target: {target}", **_TARGET_LINE))
-    shown_notes = [*([_MEAN_NOTE] if max(counts) > 1 else []), *drawn.note(results.labels), *notes]
-    words = f"{metric_words(metric)} {title}".capitalize()
+    reading = [*([_MEAN_NOTE] if max(counts) > 1 else []),
+               *([_ARRIVAL_NOTE] if any(map(math.isfinite, arrivals.values())) else [])]  # fmt: skip
+    shown_notes = [" ".join(reading), *drawn.note(results.labels), *notes]
+    words = metric_words(metric).capitalize() + captions.common_marks(results).text
     figure, axes = _framed_curves(width_in, words, setting, shown_notes, entries, cost.to_target)
     ends = curves.groupby("id")[cost.column].max()
     logarithmic = bool(ends.max() > _LOG_FROM_RATIO * max(ends.min(), 1e-9))
@@ -93,6 +97,11 @@ def draw_curves(
         if shown := [run for run in shown if len(run)]:
             alpha = 0.4 if len(arms) < _FAINT_FROM else 0.18
             _draw_arm(axes, arm_style(arm, results.roles[arm]), shown, metric, cost.column, unit, alpha)
+            if math.isfinite(at := arrivals[arm]):
+                level = _level_of(runs, at, metric, cost.column, captions.target(results)[1])
+                axes.plot(at / unit, level, color=arm_style(arm, results.roles[arm]).color, zorder=5, markersize=5.5,
+                          marker=arm_style(arm, results.roles[arm]).marker, markeredgecolor="white",
+                          markeredgewidth=0.4)  # fmt: skip
     _finish_metric(axes, results, metric)
     axes.set_xlabel(cost.label(symbol))
     if logarithmic:
@@ -113,13 +122,6 @@ def metric_of(results: Results) -> str:
 def metric_words(metric: str) -> str:
     """``validation accuracy``, ``validation loss (nats)``."""
     return "validation loss (nats)" if metric == "loss" else f"validation {metric}"
-
-
-def marked_label(results: Results, arm: str) -> str:
-    """The arm's name, marked where its cells are composed, and where any is host-bound."""
-    cells = results.cells[results.cells["arm"] == arm]
-    label = captions.label_of(results, arm, int(cells["composed"].sum()), len(cells))
-    return captions.host_bound_marked(label, sum(bound is True for bound in cells["host_bound"]))
 
 
 def mean_line(runs: Sequence[pd.DataFrame], metric: str, column: str) -> tuple[np.ndarray[Any, Any], ...]:
@@ -172,7 +174,7 @@ def _framed_curves(
 def _draw_arm(
     axes: Axes, style: ArmStyle, runs: Sequence[pd.DataFrame], metric: str, column: str, unit: float, alpha: float
 ) -> None:
-    """One arm: every run thin, the mean bold with the arm's marks, a larger mark where the mean met the target."""
+    """One arm: every run thin, the mean bold with the arm's marks."""
     for run in runs if len(runs) > 1 else ():
         axes.plot(run[column] / unit, run[metric], color=style.color, linewidth=0.5, alpha=alpha, zorder=2)
     costs, levels = mean_line(runs, metric, column)
@@ -180,17 +182,21 @@ def _draw_arm(
     axes.plot(costs / unit, levels, color=style.color, linestyle=style.line, linewidth=1.4, zorder=3,
               marker=style.marker, markersize=3.2, markevery=(step // 2, step), markeredgecolor="white",
               markeredgewidth=0.3)  # fmt: skip
+
+
+def _level_of(runs: Sequence[pd.DataFrame], at: float, metric: str, column: str, target: float) -> float:
+    """How high the mark of an arm's arrival lies: a mean of first meetings on their mean level; what was fitted, on the
+    target."""
     arrived = [run[run["target_met"]] for run in runs]
-    if all(len(run) for run in arrived):
-        at = float(np.exp(np.mean([np.log(run[column].iloc[0]) for run in arrived])))
-        level = float(np.mean([run[metric].iloc[0] for run in arrived]))
-        axes.plot(at / unit, level, style.marker, color=style.color, markersize=5.5, zorder=5,
-                  markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+    if not all(len(run) for run in arrived):
+        return target
+    first = [(run[column].iloc[0], run[metric].iloc[0]) for run in arrived]
+    met = math.exp(math.fsum(math.log(cost) for cost, _ in first) / len(first)) if all(c for c, _ in first) else 0.0
+    return float(np.mean([level for _, level in first])) if math.isclose(met, at, rel_tol=0.01) else target
 
 
 def _finish_metric(axes: Axes, results: Results, metric: str) -> None:
     axes.grid(True)
-    axes.set_ylabel(metric_words(metric))
     if metric == "accuracy":
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g} %"))
     target_metric, value = captions.target(results)
@@ -222,19 +228,19 @@ class AccuracyOverTime(AbstractFigure):
         label = "training time ({}, evaluation excluded)".format
         cost = Cost("clock_s", label, captions.time_unit, "time to target" if timed else None)
         labels = _labels(results, sorted(set(curves["arm"])))
-        return draw_curves(results, curves, width_in, "over training time", results.notes, cost, labels)
+        return draw_curves(results, curves, width_in, results.notes, cost, labels)
 
 
-def _labels(results: Results, arms: list[str]) -> list[tuple[str, str]]:
+def _labels(results: Results, arms: list[str]) -> list[tuple[str, str, float]]:
     ordered = results.times.sort_values(["time_s", "at_least_s", "arm"])
     times = {str(row["arm"]): row for row in ordered.to_dict("records")}
-    labels = []
+    labels, marks = [], captions.common_marks(results)
     for arm in [arm for arm in times if arm in arms] + sorted(arm for arm in arms if arm not in times):
-        label = marked_label(results, arm)
+        label = marks.label(results, arm)
         if row := times.get(arm):
             bound = "> " if math.isinf(row["time_s"]) else ""
             label += f": {bound}{captions.seconds(row['at_least_s'])}"
-        labels.append((arm, label))
+        labels.append((arm, label, float(row["time_s"]) if row else math.nan))
     return labels
 
 
@@ -258,17 +264,17 @@ class AccuracyOverSamples(AbstractFigure):
         for arm, cells in results.cells.groupby("arm"):
             if found := samples_by_seed(cells):
                 needed[str(arm)] = estimate(list(found.values()))
-        labels = []
+        labels, marks = [], captions.common_marks(results)
         arms = sorted(set(results.curves["arm"]))
         for arm in [*sorted(needed, key=lambda arm: (needed[arm].value, needed[arm].at_least, arm)),
                     *(arm for arm in arms if arm not in needed)]:  # fmt: skip
-            label = marked_label(results, arm)
+            label = marks.label(results, arm)
             if (to_target := needed.get(arm)) is not None:
                 bound = "> " if math.isinf(to_target.value) else ""
                 label += f": {bound}{to_target.at_least:,.0f}"
-            labels.append((arm, label))
+            labels.append((arm, label, to_target.value if to_target else math.nan))
         cost = Cost("samples", _samples_axis, _samples_unit, "samples to target" if needed else None)
-        return draw_curves(results, results.curves, width_in, "over training samples", results.notes, cost, labels)
+        return draw_curves(results, results.curves, width_in, results.notes, cost, labels)
 
 
 def _samples_unit(most: float) -> tuple[str, float]:
@@ -304,16 +310,16 @@ class AccuracyOverBytes(AbstractFigure):
         arms = sorted({str(arm) for arm in sending["arm"]})
         spent = {arm: bytes_to_target(shown.cells[shown.cells["arm"] == arm]) for arm in arms}
         timed = any(not math.isnan(value) for value, _ in spent.values())
-        labels = []
+        labels, marks = [], captions.common_marks(shown)
         for arm in sorted(arms, key=lambda arm: (*spent[arm], arm)):
-            name, (value, at_least) = marked_label(shown, arm), spent[arm]
+            name, (value, at_least) = marks.label(shown, arm), spent[arm]
             bound = "> " if math.isinf(value) else ""
             reached = "–" if math.isnan(value) else f"{bound}{captions.byte_words(at_least)}"
-            labels.append((arm, f"{name}: {reached}" if timed else name))
+            labels.append((arm, f"{name}: {reached}" if timed else name, value))
         label = "bytes on the wire, all nodes ({})".format
         cost = Cost("wire_bytes", label, captions.bytes_unit, "bytes to target" if timed else None)
         notes = _notes(results, shown, curves, set(arms))
-        return draw_curves(shown, sending, width_in, "against bytes on the wire", notes, cost, labels)
+        return draw_curves(shown, sending, width_in, notes, cost, labels)
 
 
 def one_link(results: Results) -> Results:

@@ -21,6 +21,7 @@ from bwbench.results.analysis.student import student_t
 from bwbench.results.figures import captions
 from bwbench.results.figures.accuracy_curves import bytes_to_target, metric_words
 from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.captions import CommonMarks
 from bwbench.results.figures.frame import framed_panels
 from bwbench.results.figures.marks import POINT, draw_arrow, draw_mark, label_log_axis
 from bwbench.results.figures.point_names import Named, name_points, whisker_places
@@ -48,8 +49,9 @@ class Pareto(AbstractFigure):
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
         by_time = bool(table["against"].iloc[0] == "time")
-        what = f"time to {captions.timed_target(results)}" if by_time else metric_words(str(table["metric"].iloc[0]))
-        title = f"{what} against bytes on the wire"
+        what = metric_words(str(table["metric"].iloc[0]))
+        marks = captions.common_marks(results)
+        reached = f"Bytes and time to {captions.timed_target(results)}" if by_time else f"Bytes and {what}"
         setting = captions.setting_line(results, num_runs=table["num"])
         sending = table[table["wire_bytes"].notna()]
         better = "another arm is better in both"
@@ -59,7 +61,7 @@ class Pareto(AbstractFigure):
                    linestyle="none"),
         ]  # fmt: skip
         body_in = 3.5 if wide else 3.3
-        figure, grid = framed_panels(width_in, body_in, (1, 1), title[0].upper() + title[1:], setting,
+        figure, grid = framed_panels(width_in, body_in, (1, 1), reached + marks.text, setting,
                                      [*_how_to_read(table), *results.notes], legend)  # fmt: skip
         axes: Axes = grid[0, 0]
         bytes_seen = sending["wire_bytes"]
@@ -81,9 +83,9 @@ class Pareto(AbstractFigure):
             label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=2.3)
         elif table["metric"].iloc[0] == "accuracy":
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g} %"))
-        axes.set_xlabel(f"bytes on the wire{' to target' if by_time else ''}, all nodes ({symbol})")
-        axes.set_ylabel(f"training time to target ({time.symbol})" if time else what)
-        _name_arms(figure, axes, table, results, unit, scale)
+        axes.set_xlabel(f"on the wire, all nodes ({symbol})")
+        axes.set_ylabel(f"training time ({time.symbol})" if time else what)
+        _name_arms(figure, axes, table, results, marks, unit, scale)
         return figure
 
 
@@ -181,12 +183,14 @@ def _how_to_read(table: pd.DataFrame) -> list[str]:
     return [" ".join(words)] if words else []
 
 
-def _name_arms(figure: Figure, axes: Axes, table: pd.DataFrame, results: Results, unit: float, scale: float) -> None:
+def _name_arms(
+    figure: Figure, axes: Axes, table: pd.DataFrame, results: Results, marks: CommonMarks, unit: float, scale: float
+) -> None:
     """Names beside the points; those of the limits on their lines, at the right."""
     right = axes.get_xlim()[1]
     avoid = []
     for row in _limits(results, table):
-        label = captions.label_of(results, row["arm"], row["num_composed"], row["num"])
+        label = marks.label(results, row["arm"])
         text = axes.annotate(label, (1, row["y"] / scale), (0, 2), xycoords=("axes fraction", "data"), ha="right",
                              textcoords="offset points", fontsize=SMALL_PT, color=FAINT)  # fmt: skip
         text.set_in_layout(False)
@@ -200,7 +204,7 @@ def _name_arms(figure: Figure, axes: Axes, table: pd.DataFrame, results: Results
             avoid.append((float(x), float(y)))
     named = []
     for row in table[table["wire_bytes"].notna()].to_dict("records"):
-        label = captions.label_of(results, row["arm"], row["num_composed"], row["num"])
+        label = marks.label(results, row["arm"])
         clear_pt, x = _ARROWS_PT if row["y_bound"] else (), row["wire_bytes"] / unit
         named.append(Named(x, row["y"] / scale, label, bold=bool(row["front"]), clear_pt=clear_pt))
         avoid += whisker_places(x, row["low"] / scale, row["high"] / scale)

@@ -21,8 +21,8 @@ from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.censored import ArrivalStep, arrival_steps, half_arrived
 from bwbench.results.analysis.results import Results, arrivals_by_seed, once
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_curves import marked_label
 from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.families import MOST_LINES
 from bwbench.results.figures.frame import framed_axes
 from bwbench.results.figures.lines import LineEnd, name_ends
 from bwbench.results.figures.marks import arm_handle, draw_mark, label_log_axis
@@ -66,10 +66,11 @@ class Arrivals(AbstractFigure):
         return pd.DataFrame(rows)
 
     def _draw(self, results: Results, width_in: float) -> Figure:
-        curves, named = curves_of(results), width_in >= PAGE_IN
+        curves, named = _drawn(everyone := curves_of(results)), width_in >= PAGE_IN
         setting = captions.setting_line(results, num_runs=[curve.num for curve in curves])
-        title = f"Repeats that have reached {captions.timed_target(results)}"
-        notes = [_how_to_read(curves, named=named), *results.notes]
+        title = f"Repeats that have reached {captions.timed_target(results)}{captions.common_marks(results).text}"
+        left_out = [curve for curve in everyone if curve not in curves]
+        notes = [_how_to_read(curves, named=named), *_not_drawn(left_out), *results.notes]
         times = [step.time_s for curve in curves for step in curve.steps]
         unit = captions.time_unit(math.sqrt(min(times) * max(times)))
         left, right = min(times) / unit.seconds / _ROOM, max(times) / unit.seconds * _ROOM
@@ -85,7 +86,7 @@ class Arrivals(AbstractFigure):
         axes.set_ylim(-0.08, 1.08)
         axes.yaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-        axes.set_ylabel("repeats that have arrived")
+        axes.set_ylabel("share of the repeats")
         axes.set_xlabel(f"training time ({unit.symbol}, evaluation excluded)")
         label_log_axis(axes.xaxis, left, right, length_in=2.5)
         if named:
@@ -97,7 +98,7 @@ class Arrivals(AbstractFigure):
 
 def _how_to_read(curves: Sequence[ArrivalCurve], *, named: bool) -> str:
     words = [
-        "Steps: share of an arm's repeats that have arrived, by Kaplan and Meier; after the names: how many did.",
+        "Steps: by Kaplan and Meier, of each arm; after the names: how many repeats arrived.",
         "Ticks: repeats that were given up there, at their limit, and count until then.",
         "Full marks: where half have arrived.",
     ]
@@ -114,7 +115,7 @@ class ArrivalCurve:
 
     Attributes:
         half_s: when half of its repeats have arrived; None where fewer do.
-        num: repeats.
+        num: repeats, of which ``num_arrived`` have arrived.
     """
 
     arm: str
@@ -124,18 +125,23 @@ class ArrivalCurve:
     half_s: float | None
     num: int
 
+    @property
+    def num_arrived(self) -> int:
+        """How many of its repeats reached the target."""
+        return sum(step.num_arrived for step in self.steps)
+
 
 @once
 def curves_of(results: Results) -> list[ArrivalCurve]:
     """The arms with a time or a limit, first those of which half arrive earliest, then those that most arrive of."""
-    curves = []
+    curves, marks = [], captions.common_marks(results)
     for arm, part in results.cells.groupby("arm", sort=True):
         arrivals = list(arrivals_by_seed(part).values())
         if not arrivals:
             continue
         reached = [arrival.or_infinity for arrival in arrivals if arrival.time_s is not None]
         steps = arrival_steps(reached, [arrival.at_least for arrival in arrivals if arrival.time_s is None])
-        label = f"{marked_label(results, str(arm))}: {len(reached)} of {len(arrivals)}"
+        label = f"{marks.label(results, str(arm))}: {len(reached)} of {len(arrivals)}"
         style = arm_style(str(arm), results.roles[str(arm)])
         curves.append(ArrivalCurve(str(arm), label, style, tuple(steps), half_arrived(steps), len(arrivals)))
 
@@ -144,6 +150,20 @@ def curves_of(results: Results) -> list[ArrivalCurve]:
         return math.inf if curve.half_s is None else curve.half_s, -float(last.share), last.time_s, curve.arm
 
     return sorted(curves, key=order)
+
+
+def _drawn(curves: Sequence[ArrivalCurve]) -> list[ArrivalCurve]:
+    """As many as an eye can follow: those of which some arrived and some did not, then those of which all did."""
+
+    def standing(curve: ArrivalCurve) -> int:
+        return 2 if not curve.num_arrived else int(curve.num_arrived == curve.num)
+
+    kept = sorted(curves, key=standing)[:MOST_LINES]  # of equal ones in their order
+    return [curve for curve in curves if curve in kept]
+
+
+def _not_drawn(curves: Sequence[ArrivalCurve]) -> list[str]:
+    return [f"Not drawn, in the table beside: {'; '.join(curve.label for curve in curves)}."] if curves else []
 
 
 def _dodges(curves: Sequence[ArrivalCurve]) -> list[float]:

@@ -6,18 +6,20 @@ And speed apart from accuracy: how many samples a second each method trains on.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import REFERENCE
+from bwbench.results.analysis.caveats import COMPOSED_MARK
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.analysis.results import Results
 from bwbench.results.analysis.statistics import geometric_interval
 from bwbench.results.figures import captions, lines
@@ -68,7 +70,10 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         setting = captions.setting_line(results, num_runs=counts, with_bandwidth=False)
         cells = [{arm: cell for arm, cell in cells_of(race.best).items() if arm in drawn.arms} for race in races]
         left_out = [race for race in races_of(results) if race not in races]
-        notes = [_how_to_read(cells, left_out), *drawn.note(results.labels), *results.notes]
+        times = [time for race in races for arm, time in race.best.times.items() if arm in drawn.arms]
+        elsewhere = _on_others(races, drawn.arms, results.labels)
+        words = " ".join([_how_to_read(cells, left_out), *elsewhere, *captions.on_fits(times)])
+        notes = [words, *drawn.note(results.labels), *results.notes]
         figure, axes = framed_axes(width_in, _BODY_IN[wide], title, setting, notes)
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
@@ -94,7 +99,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
 def shown_of(results: Results) -> Shown:
     """The arms that are drawn."""
     races = [race.best for race in races_of(results)]
-    return shown_arms(results, order_of(races), [race.first for race in races if race.first is not None])
+    return shown_arms(results, order_of(races), [arm for race in races for arm in race.members])
 
 
 def _drawn_races(results: Results, drawn: Shown) -> list[Race]:
@@ -164,7 +169,18 @@ def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race
     return " ".join(words)
 
 
+def _on_others(races: Sequence[Race], drawn: Sequence[str], labels: Mapping[str, str]) -> list[str]:
+    """A sentence on links where the shortest time is that of an arm that is not drawn, so that no line is at 1."""
+    where: dict[str, list[str]] = {}
+    for race in races:
+        if race.best.first is not None and race.best.first not in drawn:
+            where.setdefault(race.best.first, []).append(BANDWIDTH.format(race.bandwidth_bps))
+    firsts = [f"{labels.get(arm, arm)} at {' and '.join(rates)}" for arm, rates in where.items()]
+    return [f"Shortest, and not drawn: {', '.join(firsts)}."] if firsts else []
+
+
 _RATES_INTERVAL_SHOWN = 2.0  # of an interval beyond all marks
+_RATES_BODY_IN = {True: 3.3, False: 2.75}  # height by whether the picture is wide
 _ROOM_ABOVE = 1.5  # over the ideal
 _IDEAL: Any = (0, (2, 2))
 
@@ -199,14 +215,22 @@ class Throughput(AbstractFigure):
         shaped = table[table["bandwidth_bps"].notna() & ~table["arm"].isin(results.limits)]
         order = ranked(shaped.assign(at_least_s=1 / shaped["samples_per_s"]), "arm", "bandwidth_bps")
         drawn = shown_arms(results, order)
-        arms = lines.of_arms(shaped[shaped["arm"].isin(drawn.arms)], results, _rate_mark)
+        wide, marks = width_in >= PAGE_IN, captions.common_marks(results)
+        linked = shaped[shaped["arm"].isin(drawn.arms)]
+        bound = bool((linked["num_host_bound"] > 0).all())  # said once, in the title; else each mark shows it
+
+        def label(arm: str, rows: pd.DataFrame) -> str:
+            num_composed = 0 if marks.composed else rows["num_composed"].sum()
+            name = captions.label_of(results, arm, num_composed, rows["num"].sum())
+            return name if wide else captions.in_two_lines(name)
+
+        arms = lines.of_arms(linked, results.roles, label, partial(_rate_mark, dotted=not bound))
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)
-        title = "Training throughput against bandwidth"
-        notes = [_how_to_read_rates(table), *drawn.note(results.labels), *results.notes]
-        # Near the limits the fastest arms leave no room for names: those stand in the legend.
-        limits = [*_ideal(table, results), *_rate_limits(table, results)]
-        entries = [Line2D([], [], label=it.name, color=it.color, linestyle=it.line, linewidth=1.1) for it in limits]
-        figure, axes = lines.framed(width_in, title, setting, notes, arms, entries)
+        title = f"Training throughput{COMPOSED_MARK if marks.composed else ''}{HOST_BOUND_MARK if bound else ''}"
+        notes = [_how_to_read_rates(table, dotted=not bound and bool((linked["num_host_bound"] > 0).any()))]
+        notes += [*drawn.note(results.labels), *captions.without_first_crossings(results.notes)]
+        limits = [*_ideal(table, results), *_rate_limits(table, results, label)]
+        figure, axes = framed_axes(width_in, _RATES_BODY_IN[wide], title, setting, notes)
         bandwidths = sorted({mark.bandwidth_bps for line in arms for mark in line.marks})
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
@@ -220,9 +244,8 @@ class Throughput(AbstractFigure):
         low, high = max(low, min(rates) / _RATES_INTERVAL_SHOWN), max(rates) * _ROOM_ABOVE
         axes.set_ylim(low, high)
         label_log_axis(axes.yaxis, low, high, length_in=2.3)
-        axes.set_ylabel("throughput (samples/s)")
-        if lines.named_at_ends(arms, width_in):
-            lines.name_ends(figure, axes, ends, limits)
+        axes.set_ylabel("samples a second")
+        lines.name_ends(figure, axes, ends, limits, size_pt=TEXT_PT if wide else SMALL_PT)
         lines.thin_ticks(figure, axes, bandwidths)
         return figure
 
@@ -238,12 +261,14 @@ def _measured(cells: pd.DataFrame) -> pd.DataFrame:
     return known.assign(rate=known["samples"] / known["training_clock_s"])
 
 
-def _rate_mark(row: Mapping[Hashable, Any]) -> lines.Mark:
+def _rate_mark(row: Mapping[Hashable, Any], *, dotted: bool) -> lines.Mark:
     dots, ends = tuple(row["repeats"]), (row["low"], row["high"])
-    return lines.Mark(row["bandwidth_bps"], row["samples_per_s"], *ends, dots, row["num_host_bound"] > 0)
+    return lines.Mark(row["bandwidth_bps"], row["samples_per_s"], *ends, dots, dotted and row["num_host_bound"] > 0)
 
 
-def _rate_limits(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]:
+def _rate_limits(
+    table: pd.DataFrame, results: Results, label: Callable[[str, pd.DataFrame], str]
+) -> Iterator[lines.Level]:
     """The arms that no link concerns; of one that ran at several bandwidths their geometric mean."""
     for arm in results.limits:
         rows = table[table["arm"] == arm]
@@ -252,11 +277,9 @@ def _rate_limits(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]
         one = len(rows) == 1
         value = math.exp(rows["samples_per_s"].map(math.log).mean())
         low, high = (float(rows[end].iloc[0]) if one else math.nan for end in ("low", "high"))
-        role = results.roles[arm]
-        style = arm_style(arm, role)
-        label = captions.label_of(results, arm, rows["num_composed"].sum(), rows["num"].sum())
+        style = arm_style(arm, results.roles[arm])
         dots = tuple(rows["repeats"].iloc[0]) if one else tuple(rows["samples_per_s"])
-        yield lines.Level(label, value, style.color, style.line, low, high, dots)
+        yield lines.Level(label(arm, rows), value, style.color, style.line, low, high, dots)
 
 
 def _ideal(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]:
@@ -269,8 +292,9 @@ def _ideal(table: pd.DataFrame, results: Results) -> Iterator[lines.Level]:
         yield lines.Level(f"ideal: {nodes[0]} × {single['arm'].iloc[0]}", rate, INK, _IDEAL)
 
 
-def _how_to_read_rates(table: pd.DataFrame) -> str:
+def _how_to_read_rates(table: pd.DataFrame, *, dotted: bool) -> str:
     several = "Dots: repeats. Marks: geometric mean; whiskers and bands: 95 % interval (Student's t on logarithms)."
     repeats = captions.on_repeats(table["num"], several)
-    words = f"Samples over training time, evaluation excluded. {repeats}"
+    words = f"Samples of all nodes over training time, evaluation excluded. {repeats}"
+    words += " Hollow with a dot: host-bound." if dotted else ""
     return f"{words} More samples a second are not fewer seconds to a target: see time to accuracy."

@@ -172,6 +172,7 @@ _ESTIMATED_PARTS = ("compute_s", "peers_s", "link_s", "exposed_s")
 _MANY_STEPS_ROW_IN = 0.24
 _TICK_IN = 0.42  # room for a tick label along the axis
 _MEDIAN_FROM = 0.05  # a median nearer to the mean would only hide the end of the bar
+_DIAMOND_IN = 0.05  # half of it
 _SHOWN_FROM = 0.002  # of the longest bar; a thinner part would be an unexplained line
 
 
@@ -205,13 +206,14 @@ class StepTime(AbstractFigure):
         if table["estimated"].any():
             legend.append(Patch(facecolor="#bbbbbb", edgecolor="white", hatch="//////", label="hatched: estimated"))
         row_in = _ROW_IN if len(rows) <= _MANY else _MANY_STEPS_ROW_IN
-        notes = [*_how_to_read_steps(results, table), *results.notes]
-        title = "Where the time of a step goes"
+        notes = [*_how_to_read_steps(results, table), *captions.without_first_crossings(results.notes)]
+        marks = captions.common_marks(results)
+        title = f"Where the time of a step goes{marks.text}"
         figure, axes = framed_axes(width_in, 0.5 + row_in * len(rows), title, setting, notes, legend)
         unit = captions.time_unit(float(table["step_s"].max()) / 10)  # steps read better as 850 ms than as 0.85 s
         for position, row in enumerate(rows):
             _draw_step(axes, position, row, parts, unit)
-        _finish_steps(figure, axes, rows, results, unit)
+        _finish_steps(figure, axes, rows, [marks.label(results, row["arm"]) for row in rows], unit)
         _write_inside(figure, axes, rows, parts, unit)
         return figure
 
@@ -237,18 +239,16 @@ def _median_shows(row: dict[Any, Any]) -> bool:
 
 
 def _finish_steps(
-    figure: Figure, axes: Axes, rows: list[dict[Any, Any]], results: Results, unit: captions.TimeUnit
+    figure: Figure, axes: Axes, rows: list[dict[Any, Any]], names: list[str], unit: captions.TimeUnit
 ) -> None:
     narrow = figure.get_figwidth() < PAGE_IN
     batch = Counter(row["global_batch"] for row in rows).most_common(1)[0][0]
     labels = []
-    for row in rows:
-        label = captions.label_of(results, row["arm"], row["num_composed"], row["num"])
+    for row, label in zip(rows, names, strict=True):
         if row["global_batch"] != batch:
-            label = f"{label}\nstep of {row['global_batch']:.0f} samples"
-        elif narrow:
-            label = captions.in_two_lines(label)
-        labels.append(label)
+            labels.append(f"{label}\nstep of {row['global_batch']:.0f} samples")
+        else:
+            labels.append(captions.in_two_lines(label) if narrow else label)
     axes.set_yticks(range(len(rows)), labels, linespacing=1.0)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -271,7 +271,10 @@ def _write_inside(
         for part in parts:
             length = max(0.0, row[part]) / unit.seconds
             text = captions.digits(length)
-            if length * inches_per_unit > text_width_in(figure, text, SMALL_PT) + 0.1:
+            half = text_width_in(figure, text, SMALL_PT) / 2 + _DIAMOND_IN
+            median = (row["median_step_s"] / unit.seconds - left - length / 2) * inches_per_unit
+            hidden = _median_shows(row) and abs(median) < half  # by the diamond
+            if not hidden and length * inches_per_unit > text_width_in(figure, text, SMALL_PT) + 0.1:
                 red, green, blue = to_rgb(PART_COLORS[part])
                 light = 0.3 * red + 0.59 * green + 0.11 * blue > 0.52
                 box = {"boxstyle": "round,pad=0.12", "facecolor": PART_COLORS[part], "edgecolor": "none"}

@@ -89,7 +89,7 @@ class BatchSize(AbstractFigure):
         lines = _lines(table, results, marks)
         links = _links(table)
         what = f"time to {captions.timed_target(results)}" if timed else captions.target_words(results)
-        title = f"Samples {'and' if timed else 'to'} {what}{marks.text} by the samples of a step"
+        title = f"Samples {'and' if timed else 'to'} {what}{marks.text} by batch"
         setting = captions.setting_line(results, num_runs=table["num"])
         notes = [*_how_to_read(table, links), *results.notes]
         legend = [_handle(rate, style) for rate, style in links.items()] if timed and len(links) > 1 else []
@@ -101,7 +101,8 @@ class BatchSize(AbstractFigure):
         fastest = max((rate for rate in links if not math.isnan(rate)), default=math.nan)
         at_fastest = table[table["bandwidth_bps"].isna() | (table["bandwidth_bps"] == fastest)]
         length_in = (width_in - _BESIDE_IN) / panels - 0.1
-        _draw_panel(axes_of["samples"], lines, "samples", 1e3, at_fastest.index, dict.fromkeys(links, _NO_LINK))
+        looks = links if timed else dict.fromkeys(links, _NO_LINK)
+        _draw_panel(axes_of["samples"], lines, "samples", 1e3, at_fastest.index, looks)
         _finish(axes_of["samples"], at_fastest, "samples", 1e3, length_in)
         axes_of["samples"].set_xlabel("thousand samples")
         if timed:
@@ -157,8 +158,9 @@ def _draw_panel(
             style = _NO_LINK if math.isnan(rate) else links.get(rate)
             if style is None or math.isnan(row[f"{what}_at_least"]):
                 continue
-            lift = 0.0 if math.isnan(rate) or what == "samples" else 0.34 * (rates.index(rate) / max(1, len(rates) - 1))
-            at = (row[f"{what}_at_least"] / unit, position + lift - (0.17 if lift or rate in rates[:1] else 0.0))
+            apart = not math.isnan(rate) and what == "time" and len(rates) > 1
+            lift = 0.34 * (rates.index(rate) / (len(rates) - 1) - 0.5) if apart else 0.0
+            at = (row[f"{what}_at_least"] / unit, position + lift)
             ends = (row[f"{what}_low"] / unit, row[f"{what}_high"] / unit)
             bound = "" if math.isfinite(row[f"{what}_value"]) else ">"
             draw_mark(axes, at, ends, style, bound, size=4.4, sideways=True)

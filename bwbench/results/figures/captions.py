@@ -16,7 +16,7 @@ from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.cells import is_virtual, time_words
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.analysis.results import Results
-from bwbench.results.analysis.statistics import ONE_REPEAT
+from bwbench.results.analysis.statistics import ONE_REPEAT, Estimate
 from bwbench.results.text import TimeUnit as TimeUnit  # what figures say of times stands in one place
 from bwbench.results.text import time_unit as time_unit
 
@@ -110,7 +110,10 @@ def byte_words(value: float) -> str:
 
 def ratio(value: float, bound: str = "") -> str:
     """``2.3×``, ``0.45×``, ``> 12×``."""
-    text = f"{value:.0f}" if value >= 99.5 else f"{value:#.3g}" if value >= 0.995 else f"{value:.2g}"
+    if value >= 0.995:
+        text = f"{value:.0f}" if value >= 99.5 else f"{value:#.3g}"
+    else:
+        text = f"{value:.2f}" if value >= 0.0995 else f"{value:.2g}"
     return f"{bound} {text}×" if bound else f"{text}×"
 
 
@@ -134,6 +137,14 @@ def on_censored(values: pd.Series, num_censored: pd.Series) -> list[str]:
     return words
 
 
+def on_fits(times: Iterable[Estimate]) -> list[str]:
+    """A sentence on times of arms some of whose repeats did not reach the target, beside numbers; none without any."""
+    fitted = any(time.num_censored and math.isfinite(time.value) for time in times)
+    return (
+        ["Where some repeats did not reach the target, times are those of a censored log-normal fit."] if fitted else []
+    )
+
+
 def arm_label(arm: str, role: str, num_composed: float = 0, num: float = 0) -> str:
     """An arm's name in figures, ``marked``; one node alone is said, because all others have more."""
     return marked(f"{arm}{_ONE_NODE}" if role == REFERENCE else arm, num_composed, num)
@@ -154,12 +165,6 @@ def host_bound_marked(name: str, num_host_bound: float) -> str:
 def label_of(results: Results, arm: str, num_composed: float = 0, num: float = 0) -> str:
     """``arm_label`` of an arm by its recorded name, as short as the others leave it."""
     return arm_label(results.labels.get(arm, arm), results.roles[arm], num_composed, num)
-
-
-def labels_of(rows: pd.DataFrame, results: Results) -> dict[str, str]:
-    """``label_of`` each arm of a table with ``num_composed`` and ``num``; sorted."""
-    sums = rows.groupby("arm")[["num_composed", "num"]].sum()
-    return {str(arm): label_of(results, str(arm), row["num_composed"], row["num"]) for arm, row in sums.iterrows()}
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,11 @@ def on_first_crossings(results: Results, num: pd.Series) -> list[str]:
     return [f"{earlier}: the target was met somewhere since the evaluation before."]
 
 
+def without_first_crossings(notes: Iterable[str]) -> list[str]:
+    """Notes below a picture that has no time to the target."""
+    return [note for note in notes if not note.startswith(FIRST_CROSSING_MARK)]
+
+
 def in_two_lines(label: str) -> str:
     """A long name broken before its options, or else at the hyphen nearest its middle, for narrow pictures; others as
     they are."""
@@ -251,8 +261,12 @@ def _link_without_bandwidth(cells: pd.DataFrame) -> str:
     rtts = [DURATION.format(rtt) for rtt in sorted({float(rtt) for rtt in cells["rtt_s"].dropna()})]
     rtt = f"RTT {span(rtts[0], rtts[-1])}" if rtts else ""
     media = sorted({link.split(", ", 2)[2] for link in cells["link"] if link.count(", ") >= 2})
-    kinds = " or ".join(media) if len(media) <= _NAMED_KINDS else f"{len(media)} kinds of link"
-    return ", ".join(part for part in (rate, rtt, kinds) if part)
+    if len(media) > _NAMED_KINDS:
+        return ", ".join(part for part in (rate, rtt, f"{len(media)} kinds of link") if part)
+    words = [kind.split(", ") for kind in media]
+    shared = [word for word in (words[0] if words else []) if all(word in kind for kind in words)]
+    unlike = [", ".join(word for word in kind if word not in shared) for kind in words]
+    return ", ".join(part for part in (rate, rtt, " or ".join(filter(None, unlike)), *shared) if part)
 
 
 def _each(values: pd.Series) -> str:

@@ -54,29 +54,33 @@ class Shown:
         return [f"One arm of each way to send less. The others: {'; '.join(parts)}."]
 
 
-def shown_arms(results: Results, order: Sequence[str], firsts: Sequence[str] = ()) -> Shown:
+def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = ()) -> Shown:
     """All of ``order`` where they are few; else one of each family, MOST_LINES at most.
 
-    Of a family that is the baseline, else the arm that is first most often, else the one that is fastest.
+    Of a family that is the baseline, else the arm that ran on most links, since a line with holes is none; of several
+    the one that may be the fastest most often, else the one that is faster on the mean.
 
     Args:
         order: arms, fastest first.
-        firsts: the arm that is first, of each link.
+        fastest: of each link the arms that may be the fastest there.
     """
     if len(order) <= MOST_LINES:
         return Shown(tuple(order), {})
     cells = {folder.cell.arm: folder.cell for folder in results.done}
-    wins = Counter(firsts)
+    wins = Counter(fastest)
+    links = {
+        str(arm): len(part[["bandwidth_bps", "rtt_s"]].drop_duplicates()) for arm, part in results.cells.groupby("arm")
+    }
     members: dict[str, list[str]] = {}
     for arm in order:
         members.setdefault(family_of(cells[arm], results.roles[arm]), []).append(arm)
 
-    def standing(arm: str) -> tuple[int, int, int]:
+    def standing(arm: str) -> tuple[int, int, int, int]:
         usual = BASELINES.index(arm) if arm in BASELINES else len(BASELINES)
-        return usual, -wins[arm], order.index(arm)
+        return usual, -links[arm], -wins[arm], order.index(arm)
 
     chosen = {family: min(arms, key=standing) for family, arms in members.items()}
-    # More families than lines: those go that are never first, and the slowest of them first.
+    # More families than lines: those go that are never among the fastest, and the slowest of them first.
     kept = sorted(chosen.values(), key=lambda arm: (arm not in BASELINES and not wins[arm], order.index(arm)))
     arms = tuple(arm for arm in order if arm in kept[:MOST_LINES])
     by = {

@@ -2,14 +2,13 @@
 
 Across them run levels: arms that no link concerns, and ideals.
 
-Few lines are named at their right ends. Many, or those of a narrow picture, get a legend in the order in which they
-stand at the slowest link, where they are farthest apart.
+Lines are named at their right ends.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,19 +16,17 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import HEADROOM, REFERENCE
-from bwbench.results.analysis.results import Results
-from bwbench.results.figures.captions import arm_label, label_of
-from bwbench.results.figures.frame import framed_axes, lay_out, text_width_in
-from bwbench.results.figures.marks import arm_handle, draw_whiskers, host_bound_look, spread
+from bwbench.results.figures.captions import arm_label
+from bwbench.results.figures.frame import lay_out, text_width_in
+from bwbench.results.figures.marks import draw_whiskers, host_bound_look, spread
 from bwbench.results.figures.style import INK, PAGE_IN, TEXT_PT, ArmStyle, arm_style
 
-NAMED_UP_TO = 7  # lines with a name at the end; more names would stand far from their lines
+_CROWD = 4  # lines in a narrow picture
 _LABEL_GAP_PT = 14.0
 _DODGE = 0.012  # decades between neighbouring arms, so that their intervals do not hide each other
 _DODGE_SHARE = 0.4  # of the smallest gap between two bandwidths: a mark must still belong to its bandwidth
@@ -75,52 +72,23 @@ class LineEnd:
     color: str
 
 
-def named_at_ends(lines: Sequence[ArmLine], width_in: float) -> bool:
-    """Whether lines are named at their ends; else ``framed`` makes a legend."""
-    return width_in >= PAGE_IN and len(lines) <= NAMED_UP_TO
-
-
-def framed(
-    width_in: float,
-    title: str,
-    setting: str,
-    notes: Sequence[str],
-    lines: Sequence[ArmLine],
-    more: Sequence[Line2D] = (),
-    extra_in: float = 0.0,
-) -> tuple[Figure, Axes]:
-    """Figure and axes for ``lines``, with a legend where they are not named at their ends.
-
-    Args:
-        lines: in the order of the legend.
-        more: entries of the legend that stand after the arms.
-        extra_in: height for what the figure puts under the axes.
-    """
-    if named_at_ends(lines, width_in):
-        return framed_axes(width_in, 3.3 + extra_in, title, setting, notes)
-    entries = [arm_handle(line.style, line.label) for line in lines] + list(more)
-    if any(mark.host_bound for line in lines for mark in line.marks):
-        entries.append(Line2D([], [], label="host-bound", **host_bound_look("o", 4.6, INK)))
-    if width_in >= PAGE_IN:
-        figure, axes = framed_axes(width_in, max(3.3, 0.165 * len(entries) + 0.8) + extra_in, title, setting, notes)
-        axes.legend(handles=entries, handlelength=3.2, borderpad=0, loc="upper left", bbox_to_anchor=(1.01, 1.0),
-                    borderaxespad=0.3, fontsize=TEXT_PT)  # fmt: skip
-        return figure, axes
-    return framed_axes(width_in, 2.75 + extra_in, title, setting, notes, entries)
-
-
-def of_arms(table: pd.DataFrame, results: Results, mark: Callable[[dict[Hashable, Any]], Mark]) -> list[ArmLine]:
+def of_arms(
+    table: pd.DataFrame,
+    roles: Mapping[str, str],
+    label: Callable[[str, pd.DataFrame], str],
+    mark: Callable[[dict[Hashable, Any]], Mark],
+) -> list[ArmLine]:
     """A line an arm, the uppermost at the slowest link first, as they stand there.
 
     Args:
-        table: with arm, bandwidth_bps, num and num_composed.
+        table: with arm and bandwidth_bps.
+        label: the name of an arm, by its rows.
         mark: what is drawn of one of its rows.
     """
     lines = []
     for arm, rows in table.groupby("arm"):
-        label = label_of(results, str(arm), rows["num_composed"].sum(), rows["num"].sum())
         marks = tuple(mark(row) for row in rows.sort_values("bandwidth_bps").to_dict("records"))
-        lines.append(ArmLine(str(arm), arm_style(str(arm), results.roles[str(arm)]), label, marks))
+        lines.append(ArmLine(str(arm), arm_style(str(arm), roles[str(arm)]), label(str(arm), rows), marks))
     return sorted(lines, key=lambda line: (line.marks[0].bandwidth_bps, -line.marks[0].value, line.arm))
 
 
@@ -134,7 +102,7 @@ def _dodges(lines: Sequence[ArmLine]) -> list[float]:
 
 def draw(figure: Figure, axes: Axes, lines: Sequence[ArmLine], width_in: float) -> list[LineEnd]:
     """Draw all arms; returns where each of them ends."""
-    crowded = len(lines) > NAMED_UP_TO or (width_in < PAGE_IN and len(lines) > 4)
+    crowded = width_in < PAGE_IN and len(lines) > _CROWD
     return [
         _draw_line(figure, axes, line, dodge, crowded=crowded)
         for line, dodge in zip(lines, _dodges(lines), strict=True)
@@ -201,9 +169,14 @@ def thin_ticks(figure: Figure, axes: Axes, bandwidths: Sequence[float]) -> None:
 
 
 def name_ends(
-    figure: Figure, axes: Axes, of_lines: Sequence[LineEnd], levels: Sequence[Level] = (), size_pt: float = TEXT_PT
+    figure: Figure,
+    axes: Axes,
+    of_lines: Sequence[LineEnd],
+    levels: Sequence[Level] = (),
+    size_pt: float = TEXT_PT,
+    gap_pt: float = _LABEL_GAP_PT,
 ) -> None:
-    """Every line and level is named at its right end; names that would overlap are moved apart."""
+    """Every line and level is named at its right end, ``gap_pt`` off the axes; names that touch are moved apart."""
     ends = [*of_lines, *(LineEnd(None, level.y, level.name, level.color) for level in levels)]
     lay_out(figure)
     height_pt = axes.get_window_extent().height / figure.dpi * 72
@@ -212,7 +185,7 @@ def name_ends(
     heights = [size_pt * (1.25 + 1.1 * end.label.count("\n")) for end in ends]
     for at, want, end in zip(spread(wanted, heights, 0.0, height_pt), wanted, ends, strict=True):
         anchor = axes.transAxes.inverted().transform(axes.transData.transform((end.x, end.y)))[0] if end.x else 1.0
-        beside = ScaledTranslation(_LABEL_GAP_PT / 72, (at - want) / 72, figure.dpi_scale_trans)
+        beside = ScaledTranslation(gap_pt / 72, (at - want) / 72, figure.dpi_scale_trans)
         line: Any = {"arrowstyle": "-", "color": end.color, "linewidth": 0.6, "shrinkA": 0,
                      "shrinkB": 3 if end.x else 0, "relpos": (0, 0.5)}  # fmt: skip
         axes.annotate(end.label, (anchor, want / height_pt), (1, want / height_pt), xycoords="axes fraction",

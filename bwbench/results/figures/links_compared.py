@@ -267,14 +267,15 @@ class LinksCompared(AbstractFigure):
             for link in links
         ]
         row_pt = _GAP_PT + max(_PITCH_PT * len(arms), *(sum(label.heights_pt) for label in labels))
-        words = captions.labels_of(table, results)
+        marks = captions.common_marks(results)
+        words = {str(arm): marks.label(results, str(arm)) for arm in table["arm"].unique()}
         styles = {arm: arm_style(arm, role) for arm, role in results.roles.items()}
         legend = [arm_handle(styles[arm], words[arm], linestyle="none") for arm in arms]
         legend += [_limit_handle(row, words[row["arm"]], results.roles[row["arm"]], wide=wide) for row in limits]
         shared = ", ".join(common_words(asked))
         setting = captions.setting_line(results, num_runs=table["num"],
                                         link=f"{len(links)} links" + (f": {shared}" if shared else ""))  # fmt: skip
-        title = f"Time to {captions.timed_target(results)} by link"
+        title = f"Time to {captions.timed_target(results)}{marks.text} by link"
         body_in = row_pt / 72 * len(links) + _BELOW_IN
         figure, axes = framed_axes(width_in, body_in, title, setting, [_how_to_read(table), *results.notes], legend)
         unit = captions.time_unit(math.sqrt(table["at_least_s"].max() * table["at_least_s"].min()))
@@ -319,7 +320,7 @@ def _finish(axes: Axes, table: pd.DataFrame, unit: captions.TimeUnit, length_in:
     axes.set_xlim(low / margin, high * margin ** (2.5 if arrows else 1))
     axes.grid(True, axis="x")
     label_log_axis(axes.xaxis, *axes.get_xlim(), length_in=length_in)
-    axes.set_xlabel(f"training time to target ({unit.symbol})")
+    axes.set_xlabel(f"training time ({unit.symbol})")
 
 
 def _name_rows(axes: Axes, labels: Sequence[_Label]) -> None:

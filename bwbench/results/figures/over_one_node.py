@@ -6,14 +6,13 @@ Its table has S/(B·T) as well, the gradient's time on the link in steps of comp
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
@@ -27,9 +26,11 @@ from bwbench.results.analysis.statistics import Arrival, number
 from bwbench.results.analysis.throughput import seconds_a_sample
 from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
+from bwbench.results.figures.families import Shown, shown_arms
 from bwbench.results.figures.frame import framed_panels, label_outer, panel_title
+from bwbench.results.figures.lines import LineEnd, name_ends
 from bwbench.results.figures.marks import arm_handle, draw_mark, tick_at
-from bwbench.results.figures.style import FAINT, INK, PAGE_IN, ArmStyle, arm_style
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
 
 OF_A_NODE = ("batch_size", "accumulate", "step_time_s")  # what makes one node alone the same machine at the same work
 _BY = ("arm", "nodes", "bandwidth_bps", *OF_A_NODE)
@@ -87,15 +88,18 @@ def _parts(chosen: pd.DataFrame, by: tuple[str, ...]) -> Iterator[tuple[tuple[An
             yield tuple(None if isinstance(value, float) and math.isnan(value) else value for value in values), part
 
 
-_DODGE = 0.012  # decades between neighbouring arms
+_DODGE = 0.02  # decades between neighbouring arms
+_MOST_PANELS = 4  # beside each other
+_PANEL_IN = {True: 1.5, False: 1.15}  # height by whether the picture is wide
+_LEAST_IN = 2.0  # of all rows
 _LOWEST, _HIGHEST = 0.02, 50.0  # speed-ups beyond are cut off: whiskers at n = 2 may reach anywhere
 _NOT_WORTH_IT: Any = {"color": "#d9d9d9", "alpha": 0.55, "linewidth": 0, "zorder": 0}
-_IDEAL: Any = {"color": INK, "linewidth": 0.8, "linestyle": (0, (4, 2))}
+_IDEAL: Any = {"color": INK, "linewidth": 0.8, "linestyle": (0, (1, 1.5))}
 
 
 @dataclass(frozen=True)
 class Family:
-    """Rows in which the batch of a node, or that of all nodes, is held equal."""
+    """Rows in which the batch of a node, or that of all nodes, is held equal, of arms with two numbers of nodes."""
 
     label: str
     rows: pd.DataFrame
@@ -122,34 +126,70 @@ class SpeedUpByNodes(AbstractFigure):
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         table, wide = self.table(results), width_in >= PAGE_IN
-        shown = families(table)
-        drawn = pd.concat([family.rows for family in shown])
-        bandwidths = sorted(drawn["bandwidth_bps"].dropna().unique()) or [None]
-        styles = {arm: arm_style(arm, results.roles[arm]) for arm in sorted(drawn["arm"].unique())}
-        columns = min(len(bandwidths), 4 if wide else 2)
-        lines = -(-len(bandwidths) // columns)
-        shape = (len(shown) * lines, columns)
-        legend = [*_legend(results, drawn), Line2D([], [], label="ideal", **_IDEAL)]
-        notes = [_how_to_read(drawn, results), *results.notes]
-        title = f"Speed-up over one node alone{_in_what(results)} by number of nodes"
-        setting = captions.setting_line(results, num_runs=drawn["num"])
-        body_in = shape[0] * (1.65 if wide else 1.4) + 0.35
+        drawn, shown = _shown(results, families(table))
+        rows = pd.concat([family.rows for family in shown])
+        bandwidths, left_out = _panels(rows)
+        marks = captions.common_marks(results)
+        notes = [_how_to_read(rows, results, left_out), *drawn.note(results.labels), *results.notes]
+        title = f"Speed-up over one node alone in {_in_what(results)}{marks.text}"
+        setting = captions.setting_line(results, num_runs=rows["num"])
+        body_in = max(len(shown) * _PANEL_IN[wide], _LEAST_IN) + 0.45
+        shape = (len(shown), len(bandwidths))
+        labels = {arm: marks.label(results, arm) for arm in drawn.arms}
+        legend = [
+            arm_handle(arm_style(arm, results.roles[arm]), label)
+            for arm, label in labels.items()
+            if _is_nowhere_named(arm, shown, bandwidths[-1])
+        ]
         figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
-        limits = _limits(drawn)
-        counts = sorted({1.0, *drawn["nodes"].unique()})
-        for row, family in enumerate(shown):
-            for place in range(lines * columns):
-                axes: Axes = grid[row * lines + place // columns, place % columns]
-                if place >= len(bandwidths):
-                    axes.set_visible(False)
-                    continue
-                bandwidth = bandwidths[place]
-                here = family.rows["bandwidth_bps"].isna() | (family.rows["bandwidth_bps"] == bandwidth)
-                _draw_by_nodes(axes, family.rows[here], styles, counts, limits)
-                rate = "" if bandwidth is None else BANDWIDTH.format(bandwidth)
-                panel_title(axes, " · ".join(part for part in (rate, family.label) if part))
-        label_outer(grid, "nodes", "speed-up over one node" if wide else "speed-up")
+        limits = _limits(rows)
+        counts = sorted({1.0, *rows["nodes"].unique()})
+        labels = labels if wide else {arm: captions.in_two_lines(label) for arm, label in labels.items()}
+        ends: list[list[LineEnd]] = []
+        for family, panels in zip(shown, grid, strict=True):
+            for axes, bandwidth in zip(panels, bandwidths, strict=True):
+                here = _at(family.rows, bandwidth)
+                found = _draw_by_nodes(axes, here, results.roles, labels, counts, limits)
+            ends.append(found)  # names stand right of the last panel
+        for axes, bandwidth in zip(grid[0], bandwidths, strict=True):
+            panel_title(axes, "" if bandwidth is None else BANDWIDTH.format(bandwidth))
+        label_outer(grid, "", "")
+        grid[-1, (len(bandwidths) - 1) // 2].set_xlabel("nodes")  # of all panels
+        for family, panels, its in zip(shown, grid, ends, strict=True):
+            panels[0].set_ylabel(f"batch {family.label}", fontsize=SMALL_PT)
+            name_ends(figure, panels[-1], its, size_pt=TEXT_PT if wide else SMALL_PT, gap_pt=9.0)
         return figure
+
+
+def _panels(rows: pd.DataFrame) -> tuple[list[float | None], list[float]]:
+    """The bandwidths that get a panel, slowest first, some of them where there are many; and those that get none."""
+    rates = sorted(float(rate) for rate in rows["bandwidth_bps"].dropna().unique())
+    if not rates:
+        return [None], []
+    last = min(len(rates), _MOST_PANELS) - 1
+    shown = [rates[round(number * (len(rates) - 1) / max(last, 1))] for number in range(last + 1)]
+    return [*shown], [rate for rate in rates if rate not in shown]
+
+
+def _at(rows: pd.DataFrame, bandwidth: float | None) -> pd.DataFrame:
+    """Those of a panel; arms that no link concerns are in each."""
+    return rows[rows["bandwidth_bps"].isna() | (rows["bandwidth_bps"] == bandwidth)]
+
+
+def _is_nowhere_named(arm: str, shown: Sequence[Family], last: float | None) -> bool:
+    """Whether a row of panels has the arm, but not its last panel, where names stand."""
+    return any(
+        (family.rows["arm"] == arm).any() and not (_at(family.rows, last)["arm"] == arm).any() for family in shown
+    )
+
+
+def _shown(results: Results, found: Sequence[Family]) -> tuple[Shown, list[Family]]:
+    """The arms that are drawn, and of the families those that have any of them."""
+    rows = pd.concat([family.rows for family in found])
+    means = rows["speedup"].map(math.log).groupby(rows["arm"]).mean().sort_values(ascending=False, kind="stable")
+    drawn = shown_arms(results, [str(arm) for arm in means.index])
+    kept = [Family(family.label, family.rows[family.rows["arm"].isin(drawn.arms)]) for family in found]
+    return drawn, [family for family in kept if len(family.rows)]
 
 
 def _nothing_to_compare(results: Results) -> str | None:
@@ -175,21 +215,25 @@ def families(table: pd.DataFrame) -> list[Family]:
         words = f"{batch:g} a node" if times == 1 else f"{batch:g}×{times:g} a node"
         found.append(Family(words, rows))
     found += [Family(f"{batch:g} in all", rows) for batch, rows in table.groupby("global_batch")]
-    return [family for family in found if family.rows.groupby("arm")["nodes"].nunique().max() > 1]
+    several = [rows.groupby("arm")["nodes"].transform("nunique") > 1 for rows in (family.rows for family in found)]
+    kept = [Family(family.label, family.rows[lines]) for family, lines in zip(found, several, strict=True)]
+    return [family for family in kept if len(family.rows)]
 
 
 def _in_what(results: Results) -> str:
-    return "" if results.has_times else " in samples a second"
+    return f"time to {captions.timed_target(results)}" if results.has_times else "samples a second"
 
 
-def _how_to_read(rows: pd.DataFrame, results: Results) -> str:
-    words = ["Grey: slower than one node alone, which has the same batch and the same step as each of the nodes."]
+def _how_to_read(rows: pd.DataFrame, results: Results, left_out: Sequence[float]) -> str:
+    words = ["Grey: slower than one node alone, which has the batch and the step of each of the nodes."]
     several = "Marks: ratio of geometric means; whiskers: 95 % interval each (Welch's t on log time)."
     words.append(captions.on_repeats(rows["num"], several))
     if not results.has_times:
         words.append("Samples of all nodes together; more of them a second are not fewer seconds to a target.")
     if (rows["bound"] != "").any():
         words.append("Hollow with arrow: a bound, since one of the two did not reach the target.")
+    if left_out:
+        words.append(f"Not drawn, in the table beside: {', '.join(map(BANDWIDTH.format, left_out))}.")
     return " ".join(words)
 
 
@@ -214,31 +258,37 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
     return max(low, least / 3, _LOWEST), min(high, max(most * 3, rows["nodes"].max() * 1.1), _HIGHEST)
 
 
-def _legend(results: Results, table: pd.DataFrame) -> list[Line2D]:
-    labels = captions.labels_of(table, results)
-    return [arm_handle(arm_style(arm, results.roles[arm]), label) for arm, label in labels.items()]
-
-
 def _draw_by_nodes(
-    axes: Axes, rows: pd.DataFrame, styles: Mapping[str, ArmStyle], counts: list[float], limits: tuple[float, float]
-) -> None:
+    axes: Axes,
+    rows: pd.DataFrame,
+    roles: Mapping[str, str],
+    labels: Mapping[str, str],
+    counts: list[float],
+    limits: tuple[float, float],
+) -> list[LineEnd]:
+    """One panel; returns where its lines end."""
     axes.set_xscale("log")
     _label_speedups(axes, limits)
-    axes.plot([1, counts[-1]], [1, counts[-1]], zorder=1, **_IDEAL)
-    for position, (arm, style) in enumerate(styles.items()):
-        dodge = 10 ** (_DODGE * (position - (len(styles) - 1) / 2))
+    most = counts[-1]
+    axes.plot([1, most], [1, most], zorder=1, **_IDEAL)
+    ends = [LineEnd(most, most, "ideal", INK)]
+    for position, (arm, label) in enumerate(labels.items()):
         line = rows[rows["arm"] == arm].sort_values("nodes")
-        _draw_line(axes, line.assign(x=line["nodes"] * dodge), style, limits, line_width=1.3, size=4.5)
-    axes.set_xlim(0.9, counts[-1] * 1.15)
+        if line.empty:
+            continue
+        dodge = 10 ** (_DODGE * (position - (len(labels) - 1) / 2))
+        style = arm_style(arm, roles[arm])
+        _draw_line(axes, line.assign(x=line["nodes"] * dodge), style, limits)
+        ends.append(LineEnd(float(line["nodes"].iloc[-1]) * dodge, float(line["speedup"].iloc[-1]), label, style.color))
+    axes.set_xlim(0.85, most * 1.25)
     tick_at(axes.xaxis, counts)
+    return ends
 
 
-def _draw_line(
-    axes: Axes, line: pd.DataFrame, style: ArmStyle, limits: tuple[float, float], line_width: float, size: float
-) -> None:
+def _draw_line(axes: Axes, line: pd.DataFrame, style: ArmStyle, limits: tuple[float, float]) -> None:
     """Marks at the column ``x``, and a line through those that are no bounds."""
     known = line[line["bound"] == ""]
-    axes.plot(known["x"], known["speedup"], color=style.color, linestyle=style.line, linewidth=line_width, zorder=3)
+    axes.plot(known["x"], known["speedup"], color=style.color, linestyle=style.line, linewidth=1.2, zorder=3)
     for row in line.to_dict("records"):
         ends = (max(row["low"], limits[0]), min(row["high"], limits[1]))
-        draw_mark(axes, (row["x"], row["speedup"]), ends, style, row["bound"], size=size)
+        draw_mark(axes, (row["x"], row["speedup"]), ends, style, row["bound"], size=4.2)

@@ -48,6 +48,7 @@ class ArmStyle:
 
 _ROLES = {REFERENCE: ArmStyle("#000000", "s", _SOLID), HEADROOM: ArmStyle("#8c8c8c", "o", _DASHED)}
 _REFERENCES = {"muloco-1": ArmStyle("#cc6677", "s", _DOTTED)}  # beside the usual one
+# No two have both outline and dashes in common, in which circle, hexagon and octagon are one outline at this size.
 _ARMS = {
     "ddp": ArmStyle("#0072b2", "o", _SOLID),
     "ring": ArmStyle("#d55e00", "^", _LONG),
@@ -55,16 +56,16 @@ _ARMS = {
     "ring-fp16": ArmStyle("#e69f00", "v", _DASHED),
     "threshold": ArmStyle("#009e73", "D", _DASH_DOT),
     "parameter-server": ArmStyle("#cc79a7", "P", _DOTTED),
-    "ring-bf16": ArmStyle("#b8860b", "<", _DASH_DOT),
+    "ring-bf16": ArmStyle("#b8860b", "8", _LONG),
     "bytegrad": ArmStyle("#56b4e9", "X", _SOLID),
     "qadam": ArmStyle("#332288", "*", _DASHED),
-    "decentralized": ArmStyle("#882255", "h", _SOLID),
-    "low-precision-decentralized": ArmStyle("#aa4499", "H", _DASHED),
+    "decentralized": ArmStyle("#882255", "h", _DOTTED),
+    "low-precision-decentralized": ArmStyle("#aa4499", "H", _DASH_DOT),
     "async": ArmStyle("#999933", "p", _DOTTED),
     "local-sgd": ArmStyle("#44aa99", ">", _SOLID),
     "diloco": ArmStyle("#117733", "d", _LONG),
     "muloco": ArmStyle("#cc6677", "D", _DASHED),
-    "top-k": ArmStyle("#6b4c2a", "8", _DASH_DOT),
+    "top-k": ArmStyle("#6b4c2a", "<", _DASH_DOT),
     "powersgd": ArmStyle("#ee3377", "p", _LONG),
 }
 _OTHER_COLORS = ("#56b4e9", "#882255", "#999933", "#332288", "#44aa99", "#6b4c2a", "#aa4499", "#117733")

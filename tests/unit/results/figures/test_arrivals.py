@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from fixtures_records import Study, write_study
 from matplotlib.text import Annotation
 
 from bwbench.results.analysis.results import Results, load_results
-from bwbench.results.figures.arrivals import Arrivals, curves_of
+from bwbench.results.figures.arrivals import Arrivals, _drawn, curves_of
+from bwbench.results.figures.families import MOST_LINES
 from bwbench.results.figures.style import WIDTHS_IN
 
 ARMS = ("no-communication", "threshold", "ring")  # all, some and none of their repeats arrive within 3.1 s
@@ -83,3 +85,15 @@ def test_the_steps_never_fall_and_end_where_the_last_repeat_does(some: Results) 
         x, y = list(line.get_xdata()), list(line.get_ydata())
         assert x == sorted(x) and y == sorted(y)
         assert (x[-1] == axes.get_xlim()[1]) == (curve.steps[-1].share == 1)
+
+
+def test_six_curves_are_drawn_first_those_that_arrive_in_part(some: Results) -> None:
+    (mixed,) = (curve for curve in curves_of(some) if 0 < curve.num_arrived < curve.num)
+    never = next(curve for curve in curves_of(some) if not curve.num_arrived)
+    always = next(curve for curve in curves_of(some) if curve.num_arrived == curve.num)
+    many = [replace(one, arm=f"{one.arm}-{number}") for one in (never, always, mixed) for number in range(4)]
+    drawn = _drawn(many)
+    assert len(drawn) == MOST_LINES and drawn == [curve for curve in many if curve in drawn]  # in their order
+    assert sum(curve.num_arrived == mixed.num_arrived for curve in drawn) == 4
+    assert not any(curve.num_arrived == 0 for curve in drawn)
+    assert _drawn(curves_of(some)) == curves_of(some)

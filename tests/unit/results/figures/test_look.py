@@ -36,6 +36,13 @@ def test_presets_can_be_told_apart_in_grey() -> None:
         assert not same_grey or one.marker != other.marker or one.line != other.line
 
 
+def test_presets_differ_in_outline_or_dashes_where_marks_are_small() -> None:
+    alike = {"h": "o", "H": "o", "8": "o", "d": "D", "P": "X"}  # at the size of a mark
+    looks = [arm_style(arm, role_of_preset(arm)) for arm in PRESETS]
+    seen = [(alike.get(look.marker, look.marker), str(look.line)) for look in looks]
+    assert len(set(seen)) == len(seen), sorted(seen)
+
+
 def test_an_unknown_arm_always_looks_the_same() -> None:
     assert arm_style("parameter-server-fp16", METHOD) == arm_style("parameter-server-fp16", METHOD)
     looks = {arm_style(f"ring-my-codec-{number}", METHOD) for number in range(30)}

@@ -10,16 +10,20 @@ from typing import cast
 
 import pandas as pd
 import pytest
+from fixtures_matrices import write_matrix
 from fixtures_records import Study, write_study
 from matplotlib.figure import Figure
 
 from bwbench.records import CellFolder
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.results import Results, load_results, once, regrouped
+from bwbench.results.analysis.statistics import Estimate
 from bwbench.results.figures import captions
-from bwbench.results.figures.accuracy_curves import _elsewhere, marked_label, one_link
+from bwbench.results.figures.accuracy_curves import _elsewhere, _level_of, one_link
 from bwbench.results.figures.against_bytes import _along_front
-from bwbench.results.figures.bars import TimeToAccuracy
+from bwbench.results.figures.bandwidth import Throughput
+from bwbench.results.figures.bars import StepTime, TimeToAccuracy
+from bwbench.results.figures.batch_size import BatchSize
 from bwbench.results.figures.marks import label_log_axis
 
 
@@ -151,9 +155,12 @@ def test_a_run_that_ended_at_its_target_sent_all_its_bytes_for_it(results: Resul
 
 
 def test_arms_that_the_host_bounds_are_marked_where_their_marks_cannot_show_it(results: Results) -> None:
-    assert marked_label(results, "ddp") == "ddp"
+    def names() -> set[str]:
+        return {label.get_text() for label in StepTime().draw(results).axes[0].get_yticklabels()}
+
+    assert names() == {"ddp", "threshold"}
     results.cells["host_bound"] = [arm == "ddp" for arm in results.cells["arm"]]
-    assert marked_label(results, "ddp") == "ddp⊙" and marked_label(results, "threshold") == "threshold"
+    assert names() == {"ddp⊙", "threshold"}
     assert captions.host_bound_marked("ddp†", 2) == "ddp†⊙" and captions.host_bound_marked("ddp", 0) == "ddp"
 
 
@@ -192,3 +199,44 @@ def test_intervals_of_first_crossings_are_said_to_lie_earlier(results: Results) 
     assert captions.on_first_crossings(results, pd.Series([1, 1])) == []  # no interval
     results.cells["arrival_kind"] = "fit"
     assert captions.on_first_crossings(results, pd.Series([2, 2])) == []
+
+
+def test_what_links_have_in_common_is_said_once() -> None:
+    links = ["20 Mbit/s, RTT 5 ms, shared air, queue 1 bdp", "20 Mbit/s, RTT 5 ms, switched, queue 1 bdp"]
+    cells = pd.DataFrame({"link": links, "bandwidth_bps": 20e6, "rtt_s": 0.005})
+    assert captions._link_without_bandwidth(cells) == "20 Mbit/s, RTT 5 ms, shared air or switched, queue 1 bdp"
+    assert captions._link_without_bandwidth(cells[1:]) == "20 Mbit/s, RTT 5 ms, switched, queue 1 bdp"
+
+
+def test_a_picture_without_times_to_the_target_says_nothing_of_first_crossings(results: Results) -> None:
+    assert any(note.startswith("‡") for note in results.notes)
+    for figure in (StepTime(), Throughput()):
+        said = [text.get_text() for text in figure.draw(results).texts]
+        assert not any(text.startswith("‡") for text in said)
+
+
+def test_fitted_times_are_said() -> None:
+    numbers = ((1.0, 0), (1.0, 1), (math.inf, 2))
+    whole, partly, bound = (Estimate(value, None, None, 9.0, 3, num) for value, num in numbers)
+    assert captions.on_fits([whole, bound]) == []
+    assert len(captions.on_fits([whole, partly])) == 1
+
+
+def test_the_mark_of_an_arrival_lies_where_other_pictures_say() -> None:
+    def run(cost: float, level: float, *, met: bool = True) -> pd.DataFrame:
+        return pd.DataFrame({"clock_s": [1.0, cost], "accuracy": [0.5, level], "target_met": [False, met]})
+
+    both = [run(4.0, 0.9), run(9.0, 0.92)]
+    assert _level_of(both, 6.0, "accuracy", "clock_s", 0.88) == pytest.approx(0.91)  # their geometric mean
+    assert _level_of(both, 7.0, "accuracy", "clock_s", 0.88) == 0.88  # fitted
+    assert _level_of([*both, run(9.0, 0.8, met=False)], 6.0, "accuracy", "clock_s", 0.88) == 0.88
+
+
+def test_samples_have_the_look_of_the_link_that_they_stand_for(tmp_path: Path) -> None:
+    write_matrix(tmp_path, "batch_size", ("repeats=1",))
+    (group,) = regrouped(load_results(tmp_path), BatchSize.compares)
+    figure = BatchSize().draw(group)
+    looks = {str(entry.get_label()): entry.get_marker() for entry in figure.legends[0].get_lines()}
+    marks = [line.get_marker() for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 1]
+    assert {"10 Mbit/s", "100 Mbit/s", "no link"} == set(looks)
+    assert set(marks) == {looks["100 Mbit/s"], looks["no link"]}

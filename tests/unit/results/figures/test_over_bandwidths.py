@@ -16,8 +16,9 @@ from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures.arm_map import MapCell, order_of
 from bwbench.results.figures.bandwidth import Throughput, TimeToAccuracyByBandwidth, shown_of
 from bwbench.results.figures.best_algorithm import BestAlgorithm, races_of
-from bwbench.results.figures.families import APART, BITS, MOST_LINES, NUMBERS, SELDOM, WHOLE, family_of
-from bwbench.results.figures.lines import ArmLine, Mark, _dodges, draw, framed
+from bwbench.results.figures.families import APART, BITS, MOST_LINES, NUMBERS, SELDOM, WHOLE, family_of, shown_arms
+from bwbench.results.figures.frame import framed_axes
+from bwbench.results.figures.lines import ArmLine, Mark, _dodges, draw
 from bwbench.results.figures.speedup import SpeedUp, baseline_of
 from bwbench.results.figures.style import WIDTHS_IN, arm_style
 
@@ -130,7 +131,7 @@ def test_lines_between_sites_make_the_axis(tmp_path: Path) -> None:
         bandwidths = (float(rate_mbps),)
         write_study(tmp_path, Study(arms=("ddp", "threshold"), bandwidths_mbps=bandwidths, extra={"link": link}))
     (results,) = load_results(tmp_path)
-    assert sorted(set(SpeedUp().table(results)["bandwidth_bps"])) == [2e7, 5e7, 1e8]
+    assert sorted(set(TimeToAccuracyByBandwidth().table(results)["bandwidth_bps"])) == [2e7, 5e7, 1e8]
 
 
 def test_marks_stay_with_their_bandwidth_however_many_arms_there_are() -> None:
@@ -140,17 +141,44 @@ def test_marks_stay_with_their_bandwidth_however_many_arms_there_are() -> None:
     assert _dodges([ArmLine("one", STYLE, "", marks)]) == [1.0]
 
 
-def test_only_host_bound_cells_get_their_mark_and_the_legend_says_so() -> None:
+def test_only_host_bound_cells_get_their_mark() -> None:
     bound = (Mark(1e6, 1.0), Mark(2e6, 1.0, host_bound=True), Mark(5e6, 1.0, host_bound=True))
     free = tuple(Mark(mark.bandwidth_bps, 2.0) for mark in bound)
     arms = [ArmLine("ring", STYLE, "ring", bound), ArmLine("ddp", STYLE, "ddp", free)]
-    figure, axes = framed(WIDTHS_IN["column"], "title", "setting", [], arms)
+    figure, axes = framed_axes(WIDTHS_IN["column"], 2.0, "title", "setting", [])
     draw(figure, axes, arms, WIDTHS_IN["column"])
     marked = [line for line in axes.get_lines() if isinstance(line.get_marker(), Shape)]
     assert [list(line.get_ydata()) for line in marked] == [[1.0, 1.0]]
-    assert "host-bound" in [text.get_text() for text in figure.legends[0].get_texts()]
-    figure, _ = framed(WIDTHS_IN["column"], "title", "setting", [], arms[1:])
-    assert "host-bound" not in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_what_all_marks_would_show_is_said_in_the_title_alone(sweep: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked = sweep.cells["bandwidth_bps"].notna()
+    for bound in (linked, linked & (sweep.cells["arm"] == "ddp")):
+        monkeypatch.setitem(sweep.__dict__, "cells", sweep.cells.assign(host_bound=bound))
+        figure = Throughput().draw(sweep, WIDTHS_IN["column"])
+        dotted = [line for line in figure.axes[0].get_lines() if isinstance(line.get_marker(), Shape)]
+        said = any("Hollow with a dot" in text.get_text() for text in figure.texts)
+        assert ("⊙" in figure.texts[0].get_text()) is not bool(dotted) and said is bool(dotted)
+
+
+def test_rates_are_named_at_their_ends_with_the_levels_that_no_link_concerns(sweep: Results) -> None:
+    figure = Throughput().draw(sweep, WIDTHS_IN["column"])
+    names = {text.get_text().rstrip("†⊙") for text in figure.axes[0].texts}
+    assert {"ddp", "threshold", "single (1 node)", "no-communication", "ideal: 4 × single"} <= names
+    assert not figure.legends
+
+
+def test_the_arm_that_ran_on_most_links_stands_for_its_way(tmp_path: Path) -> None:
+    links = ("link.bandwidth=[1 Mbit/s, 54 Mbit/s, 300 Mbit/s]", "repeats=1")
+    write_matrix(tmp_path, "bandwidth-cnn", links)
+    (results,) = load_results(tmp_path)
+    usual = shown_of(results)
+    left = next(arm for arm in usual.arms if any(other == arm for other in usual.by.values()) and arm != "ddp")
+    cells = results.cells
+    fewer = cells[~((cells["arm"] == left) & (cells["bandwidth_bps"] < 100e6))]
+    order = [*usual.arms, *usual.by]
+    results.__dict__["cells"] = fewer
+    assert left not in shown_arms(results, order, [left] * 9).arms
 
 
 def test_the_map_has_a_column_a_link_and_a_row_an_arm(tmp_path: Path) -> None:
