@@ -6,7 +6,7 @@ the link one after the other, each for 2(N-1)/N of its bytes in full frames. The
 A row a cell: model, nodes, link, shrink, the median step of rank 0, the closed form, their ratio. Exit status 1 where a
 ratio is off by more than 5 %, or a shrunk step by more than 3 % from the whole one.
 
-Usage: python benchmarks/real_size.py [--results DIR] [--json FILE] [--quick] (a quarter of an hour of a quiet machine)
+Usage: python benchmarks/real_size.py [--results DIR] [--json FILE] [--quick] (five minutes of a quiet machine)
 """
 
 from __future__ import annotations
