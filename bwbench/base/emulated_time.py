@@ -67,7 +67,8 @@ def dilate(factor: float, work: float = 1.0) -> None:
     """
     global _world
     _world = _World()
-    _world.factor, _world.stretch = factor, factor * work
+    stretch = factor * work
+    _world.factor, _world.stretch = factor, max(1.0, stretch) if factor >= 1.0 else stretch  # 49 * (1 / 49) is below 1
 
 
 def monotonic() -> float:

@@ -125,6 +125,11 @@ def resolve(
         findings += found
         notes += said
         if config.nodes == 1 and not config.link.shaped:  # one node by itself, beside others that share a link
+            if config.compute.vector_speed != 1.0:
+                notes.append(
+                    "compute.vector_speed: one node alone takes the machine's time, so that its optimizer's step is as "
+                    "fast as here, and the others' faster"
+                )
             compute = config.compute.model_copy(update={"vector_speed": 1.0})
             config = config.model_copy(update={"dilation": 1.0, "compute": compute})
         elif chooses_dilation and not findings and not config.link.shaped:

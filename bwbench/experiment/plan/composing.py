@@ -41,7 +41,6 @@ TIMING_FOLDER = ".timing"  # below results/<experiment>/
 TIMED_S = 8.0  # of the machine a timing run takes, where steps are short: a hiccup of it then counts less …
 MOST_STEPS = 4 * LEAST_STEPS  # … but not many more steps than this
 USUAL_COMPUTE_S = 0.03  # of a step, where none is declared: identities must not depend on how fast a machine is
-MOST_HALVINGS = 2  # of slow motion in a timing run: nodes that share a processor shall still compute in time
 DRAWN_ERROR = 0.03  # standard error of what a node's drawn step times are on average, in one timing run
 CALM = 0.01  # of the learning rate, where a timing run hurries through a warm-up: it shall not diverge
 
@@ -214,15 +213,13 @@ def _timing_config(
     config = cell.config
     means_s = [one.mean_s for one in config.compute.step_times(config.nodes) if isinstance(one, SteadyStepTime)]
     step_s = transfer_time_s(config.link, traffic_of(config, shapes)) + max(means_s, default=USUAL_COMPUTE_S)
-    dilation = timing_dilation(config.dilation, step_s, max(means_s, default=step_s))
-    machine_s = dilation * step_s
+    machine_s = config.dilation * step_s
     least = max(min(MOST_STEPS, max(LEAST_STEPS, math.ceil(TIMED_S / machine_s))), _steps_of_draws(config))
     update: dict[str, object] = {
         "algorithm": hurried,
         "target": None,
         "targets": (),
         "stop": "limit",
-        "dilation": dilation,
         "seed": config.seed - cell.repeat,
         "evaluate": config.evaluate.without_test_curve(),  # nobody asks what it learns, so that its identity stays
         "limit": config.limit.model_copy(
@@ -234,20 +231,6 @@ def _timing_config(
         rate = CALM * float(getattr(options, "lr", 0.0))
         update["optimizer"] = replace(config.optimizer, options=options.model_copy(update={"lr": rate}))
     return config.model_copy(update=update)
-
-
-def timing_dilation(dilation: float, step_s: float, compute_s: float) -> float:
-    """The slow motion of a timing run: less than the cell's where a step waits for the link. Pure.
-
-    What a machine adds to a step is a smaller share of it there. With a half of the slow motion, where a step takes at
-    least twice its computing, or a quarter, it is no larger a share than a step of computing alone has in the cell's.
-    """
-    halved = dilation
-    for _ in range(MOST_HALVINGS):
-        if halved < 2.0 or step_s * halved < 2.0 * compute_s * dilation:
-            break
-        halved /= 2.0
-    return halved
 
 
 def _steps_of_draws(config: CellConfig) -> int:

@@ -14,7 +14,14 @@ from typing import Any
 
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cells import concerns_no_link, dilation_of, is_reference, setting_of, shrink_of
+from bwbench.results.analysis.cells import (
+    concerns_no_link,
+    dilation_of,
+    is_reference,
+    setting_of,
+    shrink_of,
+    vector_speed_of,
+)
 
 BANDWIDTH_KEY = "link.bandwidth"
 INSIDE_KEY = "link.bandwidth_inside_sites"
@@ -28,6 +35,7 @@ _NOT_OF_ONE_NODE = (
     "nodes",
     "dilation",
     "shrink",
+    "compute.vector_speed",
 )  # one node alone is one, in the machine's time, beside any number in any time
 # Where two settings vary together, the first one of these names the picture.
 _PRIORITY = ("nodes", "batch_size", "accumulate", "link.medium", "link.latency", "link.loss")
@@ -107,11 +115,12 @@ def flat_settings(folder: CellFolder) -> Flat:
     """The configuration of a cell by flat names (``link.latency``), with what is not written out where it is usual.
 
     An unshaped link has that as its bandwidth, one with sites that of the slowest way between two of them, as tables
-    show it, beside what its nodes have inside. The machine's own time is a dilation of 1, and what is whole a shrink of
-    1.
+    show it, beside what its nodes have inside. The machine's own time is a dilation of 1, what is whole a shrink of 1,
+    and its own software a vector_speed of 1.
     """
     config = folder.cell.config
     flat = {**folder.flat_config, "dilation": f"{dilation_of(config):g}", "shrink": f"{shrink_of(config):g}"}
+    flat["compute.vector_speed"] = f"{vector_speed_of(config):g}"
     if BANDWIDTH_KEY not in flat:
         return flat
     if not flat.get("link.shaped", True):

@@ -73,13 +73,15 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         times = [time for race in races for arm, time in race.best.times.items() if arm in drawn.arms]
         elsewhere = _on_others(races, drawn.arms, results.labels)
         words = " ".join([_how_to_read(cells, left_out), *elsewhere, *captions.on_fits(times)])
+        absent = [results.labels[arm] for arm in drawn.arms if not any(arm in of_race for of_race in cells)]
+        words += f" {', '.join(absent)}: on other links alone." if absent else ""
         notes = [words, *drawn.note(results.labels), *results.notes]
         figure, axes = framed_axes(width_in, _BODY_IN[wide], title, setting, notes)
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")
         axes.axhline(1.0, color=FAINT, linewidth=0.8, zorder=1)
         ends = []
-        for arm in drawn.arms:
+        for arm in (arm for arm in drawn.arms if any(arm in of_race for of_race in cells)):
             label = marks.label(results, arm)
             label = label if wide else captions.in_two_lines(label)
             its = [of_race.get(arm) for of_race in cells]

@@ -98,7 +98,7 @@ class Account:
         why = self._arms.why_not(item)
         if self._fail_fast and self._failed is not None:
             why = f"--fail-fast: {self._failed.cell.slug} failed"
-        if item.part:
+        if item.part and not self._asks_parts:
             return why is not None or self._is_made(item)
         if why is not None:
             return self._skip(item, why)
@@ -108,14 +108,15 @@ class Account:
             return self._skip(item, str(error))
         if recorded is not None:
             self.tally.earlier[recorded.status] = self.tally.earlier.get(recorded.status, 0) + 1
-            self._arms.note(item, recorded)
+            if not item.part:
+                self._arms.note(item, recorded)
             self.observer.cell_elsewhere(item, recorded)
             return True
         return False
 
     def begin(self, item: PlannedCell) -> None:
         """Tell that a cell begins, for the first time or once more; or a run that cells are composed from."""
-        if item.part:
+        if item.part and not self._asks_parts:
             self.observer.cell_started(item, 0, self._total)
             return
         number = self._numbers.setdefault((item.cell.experiment, item.cell.id), len(self._numbers) + 1)
@@ -128,7 +129,8 @@ class Account:
             return
         self.tally.now[status.status] = self.tally.now.get(status.status, 0) + 1
         self.observer.cell_finished(item, status)
-        self._arms.note(item, status)
+        if not item.part:  # arms of several experiments share such runs
+            self._arms.note(item, status)
         if status.status != "done":
             self._failed = self._failed or item
             self._notifier.cell_failed(item, status)

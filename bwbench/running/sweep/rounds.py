@@ -16,11 +16,11 @@ from itertools import groupby
 from pathlib import Path
 
 from bwbench.base.errors import RecordError
-from bwbench.experiment.plan.assess import PlannedCell
+from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE, TIMING, WHOLE, parts_of
 from bwbench.experiment.plan.described_models import describe
-from bwbench.records import read_record
+from bwbench.records import cell_at, read_record
 from bwbench.records.schema import Status
 from bwbench.running.composed import parts_in
 from bwbench.running.sweep.sweep_plan import SweepPlan
@@ -51,13 +51,23 @@ def only_part(sweep: SweepPlan, part: str) -> SweepPlan:
     Raises ConfigError and LaunchError as ``describe``.
     """
     ordered, lacking = _ordered(sweep.todo, sweep.order_seed)
+    again = [item for item in sweep.todo if item.status in ENDED_UNDONE]  # who runs again asks for its runs again
+    retried = {run.folder for item in again for run in lacking.get(id(item), ())}
     found = []
     for item in ordered:
         kind = item.part or (CONVERGENCE if item.cell.config.compute.virtual else TIMING)
         ready = all(one.part == part for one in lacking.get(id(item), ()))
         if kind == part and (item.part or (item.way != COMPOSED and ready)):
-            found.append(item)
+            found.append(_as_it_ended(item) if item.part and item.folder not in retried else item)
     return replace(sweep, selected=tuple(found), part=part)
+
+
+def _as_it_ended(part: PlannedCell) -> PlannedCell:
+    """A run that has ended undone is one of those that are asked for, and waits for ``--retry`` as cells do."""
+    recorded = cell_at(part.folder).status
+    if recorded is None or recorded.status not in ENDED_UNDONE:
+        return part
+    return replace(part, status=recorded.status, runs=False, why=f"ended as {recorded.status}; --retry runs it again")
 
 
 def _ordered(todo: Sequence[PlannedCell], seed: int) -> tuple[list[PlannedCell], Mapping[int, Sequence[PlannedCell]]]:

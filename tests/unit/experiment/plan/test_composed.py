@@ -15,7 +15,6 @@ from bwbench.experiment.plan.composing import (
     convergence_config,
     parts_of,
     runs_whole_anyway,
-    timing_dilation,
     ways,
 )
 from bwbench.experiment.plan.described_models import Description
@@ -107,12 +106,6 @@ def test_a_timing_run_has_enough_steps_for_the_mean_of_drawn_times(load) -> None
     cell = build_plan(load("", drawn)).cells[0]
     assert parts_of(cell).convergence.id == parts_of(build_plan(load()).cells[0]).convergence.id
     assert runs_whole_anyway(build_plan(load("", drawn, "limit.samples=5000")).cells[0].config)
-
-
-def test_a_timing_run_has_less_slow_motion_where_a_step_waits_for_the_link() -> None:
-    found = [timing_dilation(8.0, step_s, 0.1) for step_s in (0.1, 0.19, 0.21, 0.39, 0.41, 50.0)]
-    assert found == [8, 8, 4, 4, 2, 2]
-    assert [timing_dilation(dilation, 50.0, 0.1) for dilation in (3.0, 2.0, 1.0, 0.5)] == [1.5, 1, 1, 0.5]
 
 
 def test_in_slow_motion_a_timing_run_has_the_steps_that_the_machine_has_time_for(load) -> None:

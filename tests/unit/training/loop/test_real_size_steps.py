@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -36,7 +37,12 @@ SPREAD = {"mean": "100 ms", "spread": "50 %"}
 def slept_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What was slept so far; nothing else takes time here."""
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    others, sleep = {*threading.enumerate()} - {threading.main_thread()}, time.sleep  # what other tests left running
+
+    def note(seconds: float) -> None:
+        (sleep if threading.current_thread() in others else slept.append)(seconds)
+
+    monkeypatch.setattr(time, "sleep", note)
     monkeypatch.setattr(time, "monotonic", lambda: 100.0 + sum(slept))
     return slept
 
