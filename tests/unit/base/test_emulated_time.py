@@ -110,6 +110,15 @@ def test_on_a_faster_device_work_on_vectors_alone_takes_less(machine: Machine, w
     assert machine.now_s == before_s
 
 
+def test_rounding_puts_no_clock_back(machine: Machine) -> None:
+    emulated_time.dilate(49.0, 1 / 49)
+    emulated_time.catch_up()
+    began_s = emulated_time.monotonic()
+    with emulated_time.work_on_vectors():
+        machine.compute(49.0)
+    assert emulated_time.monotonic() - began_s == pytest.approx(1.0)
+
+
 def test_threads_shrink_what_they_compute_themselves(machine: Machine) -> None:
     emulated_time.dilate(1.0, work=8.0)
     emulated_time.catch_up()

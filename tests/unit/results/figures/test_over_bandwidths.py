@@ -134,6 +134,20 @@ def test_lines_between_sites_make_the_axis(tmp_path: Path) -> None:
     assert sorted(set(TimeToAccuracyByBandwidth().table(results)["bandwidth_bps"])) == [2e7, 5e7, 1e8]
 
 
+def test_an_arm_that_ran_on_other_links_alone_is_named_and_not_drawn(tmp_path: Path) -> None:
+    write_study(tmp_path, Study(arms=("ddp", "ring-fp16"), bandwidths_mbps=(10.0, 50.0)))
+    write_study(tmp_path, Study(arms=("threshold",), bandwidths_mbps=(1.0,)))
+    (results,) = load_results(tmp_path)
+    figure = TimeToAccuracyByBandwidth()
+    assert figure.applies(results) is None
+    table = figure.table(results)
+    assert not table[table["arm"] == "threshold"]["drawn"].any()
+    assert (table["num_composed"] <= table["num"]).all()
+    for width_in in WIDTHS_IN.values():
+        texts = " ".join(text.get_text() for text in figure.draw(results, width_in).texts)
+        assert "threshold: on other links alone." in texts.replace("\n", " ")
+
+
 def test_marks_stay_with_their_bandwidth_however_many_arms_there_are() -> None:
     marks = tuple(Mark(bps, 1.0) for bps in (1e6, 2e6, 5e6))
     factors = _dodges([ArmLine(f"arm-{number}", STYLE, "", marks) for number in range(30)])

@@ -123,6 +123,17 @@ def test_what_is_left_of_one_kind_is_put_together_by_the_plain_command(planned) 
     assert {item.way for item in in_rounds(planned().todo, 0)} == {"composed"}
 
 
+def test_a_run_of_one_kind_that_ended_undone_waits_for_a_retry(planned) -> None:
+    first, *others = only_part(planned(), "convergence").todo
+    first.folder.mkdir(parents=True)
+    undone = Status(id=first.cell.id, slug=first.cell.slug, status="diverged", attempt=1)
+    write_record(first.folder / "status.json", undone)
+    sweep = only_part(planned(), "convergence")
+    assert [item.cell.id for item in sweep.todo] == [item.cell.id for item in others]
+    (waiting,) = (item for item in sweep.selected if not item.runs)
+    assert waiting.cell.id == first.cell.id and waiting.status == "diverged"
+
+
 def test_cells_that_are_made_both_ways_wait_for_their_convergence_runs(planned) -> None:
     overrides = ["whole={share: 1}"]
     waiting = only_part(planned(*overrides), "timing")
