@@ -136,7 +136,7 @@ class Precision(AbstractFigure):
         unit = "percentage points" if metric == "accuracy" else ""
         title = f"Validation {what}{'' if metric == 'accuracy' else ' at the end'}{marks.text} less that of fp32"
         setting = captions.setting_line(shown, num_runs=table["num"])
-        without = bool((table["residual"] == False).any())  # noqa: E712 (of three values)
+        without = bool(table["residual"].eq(False).any())  # of three values
         look: Any = {"color": _LOOK.color, "marker": "o", "markersize": 4.5, "linestyle": "none"}
         legend = [Line2D([], [], label="residual kept, or none needed", **look),
                   Line2D([], [], label=_WITHOUT, markerfacecolor="white", **look)] if without else []  # fmt: skip

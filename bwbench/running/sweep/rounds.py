@@ -63,11 +63,12 @@ def only_part(sweep: SweepPlan, part: str) -> SweepPlan:
 
 
 def _as_it_ended(part: PlannedCell) -> PlannedCell:
-    """A run that has ended undone is one of those that are asked for, and waits for ``--retry`` as cells do."""
+    """A run that has ended undone is one of those that are asked for, and is not made again by itself."""
     recorded = cell_at(part.folder).status
     if recorded is None or recorded.status not in ENDED_UNDONE:
         return part
-    return replace(part, status=recorded.status, runs=False, why=f"ended as {recorded.status}; --retry runs it again")
+    why = f"ended as {recorded.status}; the same command without --part runs it again"
+    return replace(part, status=recorded.status, runs=False, why=why)
 
 
 def _ordered(todo: Sequence[PlannedCell], seed: int) -> tuple[list[PlannedCell], Mapping[int, Sequence[PlannedCell]]]:
