@@ -82,6 +82,10 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "link.trace": dict.fromkeys(("up", "down")),
     "link.overrides.*.trace": dict.fromkeys(("up", "down")),
     **{f"{link}.trace.{way}": _TRACE for link in ("link", "link.overrides.*") for way in ("up", "down")},
+    **{
+        f"algorithm {name}": {"bucket": None}
+        for name in ("qadam", "decentralized", "low-precision-decentralized", "async")
+    },
     "algorithm eager-diloco": {"period": 30, "outer_lr": 0.7, "outer_momentum": 0.9},
     "algorithm noloco": {"period": 50, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.5, "pull": 1.0},
     "algorithm sparta": {"period": 1, "overlap": 0, "ratio": 0.005},

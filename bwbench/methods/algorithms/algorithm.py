@@ -14,7 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
+from pydantic import Field
+
 from bwbench.base.component import ComponentConfig
+from bwbench.base.units import Memory
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import Members, Round
 from bwbench.methods.compression.codec import AbstractCodec, MakeCodec, Shape
@@ -30,6 +33,17 @@ BUCKET_BYTES = 25 * 1024 * 1024  # as torch's DDP
 ELEMENT_BYTES = 4
 Agreement: TypeAlias = Literal["after every step", "after a round", "never"]
 NonFinite: TypeAlias = Literal["nan", "inf"]
+
+
+class BucketsConfig(ComponentConfig):
+    """Of a method that has no other option, and what others add theirs to.
+
+    Attributes:
+        bucket_bytes: size of a bucket, as fp32. None takes torch's own sizes: 1 MiB for the first, 25 MiB for the
+            others. Each one costs the latency, the messages and the codec calls of a whole exchange.
+    """
+
+    bucket_bytes: Memory | None = Field(None, alias="bucket")
 
 
 class AbstractAlgorithm(abc.ABC):
@@ -82,6 +96,12 @@ class AbstractAlgorithm(abc.ABC):
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
 
+    @property
+    def bucket_bytes(self) -> float | None:
+        """The size of its buckets that was asked for; None for torch's own."""
+        size: float | None = getattr(self.options, "bucket_bytes", None)
+        return size
+
     @classmethod
     def missing(cls) -> str | None:
         """What has to be installed before this algorithm can run here; None where nothing has."""
@@ -115,7 +135,7 @@ class AbstractAlgorithm(abc.ABC):
     ) -> Traffic:
         """Payload of one optimizer step, the mean over a period where steps differ. Pure.
 
-        By default one exchange of every bucket, in buckets as large as torch's; nothing where nothing is sent.
+        By default one exchange of every bucket; nothing where nothing is sent.
 
         Args:
             parameter_shapes: shape of each parameter tensor, in the model's order.
@@ -123,7 +143,7 @@ class AbstractAlgorithm(abc.ABC):
         """
         if not self.sends:
             return Traffic.none(num_nodes)
-        return collective.traffic(num_nodes, bucket_payloads(parameter_shapes, None, make_codec))
+        return collective.traffic(num_nodes, bucket_payloads(parameter_shapes, self.bucket_bytes, make_codec))
 
     def phases(self, parameter_shapes: Sequence[Shape]) -> tuple[Phase, ...]:
         """Which kinds of steps there are, so that a few of each can stand for all of them. Pure.

@@ -10,9 +10,15 @@ from dataclasses import replace
 from pydantic import Field
 
 from bwbench.base import emulated_time
-from bwbench.base.component import ComponentConfig
 from bwbench.base.units import PositiveDuration
-from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport, assign
+from bwbench.methods.algorithms.algorithm import (
+    AbstractAlgorithm,
+    AbstractRunning,
+    BucketsConfig,
+    Context,
+    ExchangeReport,
+    assign,
+)
 from bwbench.methods.algorithms.buckets import BucketExchange, ParameterBuffers, check_gradients, trainable
 from bwbench.methods.algorithms.decentralized import weight_codec_refusal, weight_codecs
 from bwbench.methods.collectives.collective import AbstractCollective
@@ -31,8 +37,8 @@ CLOSE_S = 1.0  # how long ``close`` waits; a thread that hangs in a message ends
 GUESSED_STEP_S = 0.1  # for the estimate alone: bytes go by time here, and nobody knows yet how long a step takes
 
 
-class AsyncModelAverageConfig(ComponentConfig):
-    """Options of ``async``.
+class AsyncModelAverageConfig(BucketsConfig):
+    """Options of ``async``, beside the size of its buckets.
 
     Attributes:
         sync_interval_s: from the begin of one averaging to the begin of the next; the next one follows at once where
@@ -97,11 +103,12 @@ class RunningAsync(BucketExchange):
     """One rank of ``async``: an exchange of gradients while warming up, averaging of weights beside it from then on."""
 
     def __init__(self, context: Context, options: AsyncModelAverageConfig) -> None:
-        super().__init__(replace(context, make_codec=NoCompression), None)
+        super().__init__(replace(context, make_codec=NoCompression), options.bucket_bytes)
         self._collective = context.collective
         self._warmup_steps = options.warmup_steps
         parameters = trainable(context.model)
-        self._weights = ParameterBuffers(parameters, assign([p.numel() for p in parameters], None, context.shrink))
+        buckets = assign([p.numel() for p in parameters], options.bucket_bytes, context.shrink)
+        self._weights = ParameterBuffers(parameters, buckets)
         self.bucket_bytes = [flat.nbytes for flat in self._weights.flat]
         self._weight_codecs = weight_codecs(context, self._weights, weight_codec_refusal)
         self._background = BackgroundAveraging(

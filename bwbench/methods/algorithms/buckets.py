@@ -210,12 +210,11 @@ class RunningLocally(AbstractRunning):
     to average what.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, bucket_bytes: float | None = None) -> None:
         super().__init__(context)
         self._parameters = trainable(context.model)
-        self._gradients = GradientBuffers(
-            self._parameters, assign([p.numel() for p in self._parameters], None, context.shrink)
-        )
+        buckets = assign([p.numel() for p in self._parameters], bucket_bytes, context.shrink)
+        self._gradients = GradientBuffers(self._parameters, buckets)
 
     def begin_step(self) -> None:
         """Zeros everywhere."""

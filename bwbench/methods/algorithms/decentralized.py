@@ -15,7 +15,13 @@ from pydantic import Field
 from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import (
+    AbstractAlgorithm,
+    AbstractRunning,
+    BucketsConfig,
+    Context,
+    ExchangeReport,
+)
 from bwbench.methods.algorithms.buckets import ParameterBuffers, RunningLocally
 from bwbench.methods.algorithms.communicator import Communicator, threads_for
 from bwbench.methods.buffers import give_back, moved_to_host, on_host
@@ -33,8 +39,8 @@ LEAST_BITS = 16  # a step of training changes a weight by some 1e-3 of it; fp16 
 _SAMPLE_ELEMENTS = 4096  # enough for the headers of a payload not to count
 
 
-class DecentralizedConfig(ComponentConfig):
-    """Options of ``decentralized``.
+class DecentralizedConfig(BucketsConfig):
+    """Options of ``decentralized``, beside the size of its buckets.
 
     Attributes:
         interval: weights are averaged in every ``interval``-th optimizer step, the first time in step ``interval`` of
@@ -87,7 +93,7 @@ class Decentralized(AbstractAlgorithm):
 
     def attach(self, context: Context) -> AbstractRunning:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for weights."""
-        return RunningDecentralized(context, self.options.interval)
+        return RunningDecentralized(context, self.options)
 
 
 class RunningOnWeights(RunningLocally):
@@ -98,8 +104,14 @@ class RunningOnWeights(RunningLocally):
         what: is sent, for that message.
     """
 
-    def __init__(self, context: Context, refusal: Callable[[AbstractCodec], str | None], what: str = "weights") -> None:
-        super().__init__(context)
+    def __init__(
+        self,
+        context: Context,
+        bucket_bytes: float | None,
+        refusal: Callable[[AbstractCodec], str | None],
+        what: str = "weights",
+    ) -> None:
+        super().__init__(context, bucket_bytes)
         self._weights = ParameterBuffers(self._parameters, self._gradients.buckets)
         self._codecs = weight_codecs(context, self._weights, refusal, what)
         self.bucket_bytes = [flat.nbytes for flat in self._weights.flat]
@@ -129,9 +141,9 @@ class RunningDecentralized(RunningOnWeights):
 
     _steps_key = "num_steps"
 
-    def __init__(self, context: Context, interval: int) -> None:
-        super().__init__(context, weight_codec_refusal)
-        self._interval = interval
+    def __init__(self, context: Context, options: DecentralizedConfig) -> None:
+        super().__init__(context, options.bucket_bytes, weight_codec_refusal)
+        self._interval = options.interval
         self._copies = [flat.clone() for flat in self._weights.flat]
         self._under_way = False
         self._unreported_bytes = 0
@@ -236,6 +248,8 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
     neighbours anew in every step until it is gone, and a residual would add up what is the same distance each time.
     """
 
+    Config = BucketsConfig
+    options: BucketsConfig
     averages_partially = True
     preferred_collective = "neighbours"
     replicas_equal = "never"
@@ -257,14 +271,14 @@ class LowPrecisionDecentralized(AbstractAlgorithm):
 
     def attach(self, context: Context) -> AbstractRunning:
         """Put weights and gradients into flat buffers. Raises ConfigError where the codec is none for differences."""
-        return RunningLowPrecisionDecentralized(context)
+        return RunningLowPrecisionDecentralized(context, self.options)
 
 
 class RunningLowPrecisionDecentralized(RunningOnWeights):
     """One rank of ``low-precision-decentralized``. Replicas of itself and of its neighbours lie in host memory."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context, _difference_refusal, "differences of weights")
+    def __init__(self, context: Context, options: BucketsConfig) -> None:
+        super().__init__(context, options.bucket_bytes, _difference_refusal, "differences of weights")
         self._own, self._left, self._right = (self._weights_copied() for _ in range(3))
 
     def after_update(self) -> ExchangeReport | None:

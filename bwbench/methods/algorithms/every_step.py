@@ -43,11 +43,6 @@ class EveryStepConfig(ComponentConfig):
 
     bucket_bytes: MemoryOrAuto | None = Field(None, alias="bucket")
 
-    @property
-    def fixed_bucket_bytes(self) -> float | None:
-        """The size that was asked for; None for torch's own, which ``auto`` begins with."""
-        return None if self.bucket_bytes == "auto" else self.bucket_bytes
-
 
 class EveryStep(AbstractAlgorithm):
     """All replicas take the same step, with the mean of all gradients.
@@ -64,14 +59,19 @@ class EveryStep(AbstractAlgorithm):
     copies = 2.0  # torch's DDP: gradients, and the buckets that they are copied to
     options: EveryStepConfig
 
+    @property
+    def bucket_bytes(self) -> float | None:
+        """None for ``auto`` too, which begins with torch's own."""
+        return None if self.options.bucket_bytes == "auto" else self.options.bucket_bytes
+
     def traffic(
         self, parameter_shapes: Sequence[Shape], num_nodes: int, collective: AbstractCollective, make_codec: MakeCodec
     ) -> Traffic:
         """One exchange of every bucket."""
         if collective.wraps_model:
-            payloads = hook_payloads(parameter_shapes, self.options.fixed_bucket_bytes, make_codec())
+            payloads = hook_payloads(parameter_shapes, self.bucket_bytes, make_codec())
         else:
-            payloads = bucket_payloads(parameter_shapes, self.options.fixed_bucket_bytes, make_codec)
+            payloads = bucket_payloads(parameter_shapes, self.bucket_bytes, make_codec)
         return collective.traffic(num_nodes, payloads)
 
     def takes_gradients_as_sent(self, collective: AbstractCollective) -> bool:
@@ -86,7 +86,7 @@ class EveryStep(AbstractAlgorithm):
 
     def attach(self, context: Context) -> AbstractRunning:
         """Wrap the model (torch's DDP) or hook into its gradients (all others)."""
-        size = self.options.fixed_bucket_bytes
+        size = self.bucket_bytes
         if context.collective.wraps_model:
             return DdpExchange(context, size)
         return TunedExchange(context) if self.options.bucket_bytes == "auto" else BucketExchange(context, size)

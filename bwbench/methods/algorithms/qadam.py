@@ -12,7 +12,13 @@ from pydantic import Field
 from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
-from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
+from bwbench.methods.algorithms.algorithm import (
+    AbstractAlgorithm,
+    AbstractRunning,
+    BucketsConfig,
+    Context,
+    ExchangeReport,
+)
 from bwbench.methods.algorithms.buckets import BucketExchange, GradientBuffers, check_gradients, views
 from bwbench.methods.collectives.transport import Round
 from bwbench.methods.compression.codec import NoCompression, Shape
@@ -22,8 +28,8 @@ from bwbench.methods.phases import LEAST_STEPS, Phase
 WITHOUT_FROZEN_FORM = ("amsgrad", "maximize", "capturable", "differentiable")  # options of torch's Adam
 
 
-class QAdamConfig(ComponentConfig):
-    """Options of ``qadam``.
+class QAdamConfig(BucketsConfig):
+    """Options of ``qadam``, beside the size of its buckets.
 
     Attributes:
         warmup_steps: optimizer steps of plain Adam on gradients that are averaged in fp32, before the variance is
@@ -94,7 +100,7 @@ class RunningQAdam(BucketExchange):
     _steps_key = "num_steps"
 
     def __init__(self, context: Context, options: QAdamConfig) -> None:
-        super().__init__(context, None)
+        super().__init__(context, options.bucket_bytes)
         self._adam = AdamState(context.optimizer, self.buffers)
         self._warmup_steps, self._scaled = options.warmup_steps, options.send == "scaled-momentum"
         self._plain = NoCompression()

@@ -41,6 +41,19 @@ def shapes_module(config: CellConfig, rank: int) -> ShapesModule | None:
     return module
 
 
+def warm_up_steps(config: CellConfig, model: torch.nn.Module) -> int:
+    """Steps at the begin of a training that are unlike those after them, where nothing is learnt in them.
+
+    They are taken off the clock then: a few steps stand for a long training, of which a warm-up is a small part. Only
+    of methods whose replicas agree in every step, for others count which step is the next to agree in.
+    """
+    algorithm = config.algorithm.build(registry.ALGORITHMS)
+    if config.shapes is None or algorithm.replicas_equal != "after every step":
+        return 0
+    phases = algorithm.phases([tuple(parameter.shape) for parameter in model.parameters()])
+    return sum(phase.num_steps or 0 for phase in phases)
+
+
 class IdleOptimizer(torch.optim.SGD):
     """Leaves parameters as they are, which nobody looks at: writing them would take memory for each node."""
 

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES
 from bwbench.methods.algorithms.algorithm import assign
 from bwbench.methods.algorithms.buckets import GradientBuffers
+from bwbench.methods.algorithms.small_replica import SHAPES, attached
+from bwbench.methods.collectives.rank_threads import run_ranks
+from bwbench.methods.compression.codec import NoCompression
 
 MIB_OF_ELEMENTS = 1024 * 1024 // 4
 
@@ -55,3 +62,30 @@ def test_a_gradient_from_elsewhere_is_taken_in():
     assert buffers.flat[0].tolist() == [1.0, 1.0, 1.0]
     parameter.grad += 1
     assert buffers.flat[0].tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["every-step", "qadam", "decentralized", "low-precision-decentralized", "async"])
+def test_all_that_sends_whole_buckets_takes_their_size(name):
+    method = ALGORITHMS.load(name)
+    collective = method.preferred_collective or "ring"
+    sizes, messages = [], []
+    for size in (None, "1 kB"):
+        algorithm = method(method.Config.model_validate({"bucket": size}))
+
+        def work(group, rank, algorithm=algorithm):
+            node = attached(group, rank, algorithm, collective, ["none"], adam)
+            found = list(node.running.bucket_bytes)
+            node.running.close()
+            return found
+
+        sizes.append(run_ranks(2, work)[0])
+        traffic = algorithm.traffic(SHAPES, 2, COLLECTIVES.load(collective)(), NoCompression)
+        messages.append(traffic.messages)
+    elements = [math.prod(shape) for shape in SHAPES]
+    assert sizes[0] == [4 * sum(elements)]
+    assert sizes[1] == [4 * sum(elements[i] for i in bucket) for bucket in assign(elements, 1000)]
+    assert messages[1] > messages[0]
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters())
