@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.cell_config import LEFT_OUT, CellConfig
+from bwbench.experiment.config.real_size import warms_up_off_the_clock
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.sending import Sending, sending_of
 from bwbench.experiment.plan.slowest_node import mean_step_s
-from bwbench.methods.phases import PLAIN_BACKWARDS, WARM_UP_STEPS
+from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.methods.traffic import ack_per_payload, added, transfer_time_s, wire_bytes
 from bwbench.network.link import Link
 from bwbench.network.probe import probe_plan
@@ -118,13 +119,15 @@ def estimate(
     step_s = max(compute_s, communication_s) if traffic.in_background else compute_s + communication_s
     whole_s = sum(transfer_time_s(config.link, part, beside_others=True) for part in sending.warm_up)
     payload_bytes = added(*(part.payload_bytes_per_rank for part in sending.step))
-    warm_up_steps = min(steps, sending.warm_up_steps)
+    unclocked = sending.warm_up_steps if warms_up_off_the_clock(config) else 0
+    warm_up_steps = min(steps, sending.warm_up_steps - unclocked)
     warm_up_step_s = compute_s + whole_s
     # Methods that average now and then rehearse that once, besides the first steps as they come.
     rehearsed_s = communication_s / sending.rounds_per_step if sending.rounds_per_step < 1 else 0.0
     every_step_s = whole_s if sending.warm_up_steps else communication_s if sending.rounds_per_step >= 1 else 0.0
-    passes_s = _declared_backward_s(config, padded_to_s) * (WARM_UP_STEPS + PLAIN_BACKWARDS / config.accumulate)
-    warming_up_s = config.dilation * (WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s + passes_s)
+    passes_s = _declared_backward_s(config, padded_to_s) * (WARM_UP_STEPS + 1 / config.accumulate)
+    first_s = WARM_UP_STEPS * (unpadded_s + every_step_s) + unclocked * warm_up_step_s
+    warming_up_s = config.dilation * (first_s + rehearsed_s + passes_s)
     # Until all workers can begin: they share the processors, each of them uses one.
     start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, processes / cores)
     verification_s = _verification_s(config.link_as_made.dilated(config.dilation), config.nodes, cores)

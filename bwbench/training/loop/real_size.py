@@ -12,6 +12,7 @@ import torch
 from bwbench.base import registry
 from bwbench.base.step_time import SteadyStepTime
 from bwbench.experiment.config import CellConfig
+from bwbench.experiment.config.real_size import warms_up_off_the_clock
 from bwbench.experiment.config.step_trace import read_step_trace
 from bwbench.training.models.shapes import ShapesConfig
 from bwbench.training.models.shapes_module import ShapesModule
@@ -42,14 +43,10 @@ def shapes_module(config: CellConfig, rank: int) -> ShapesModule | None:
 
 
 def warm_up_steps(config: CellConfig, model: torch.nn.Module) -> int:
-    """Steps at the begin of a training that are unlike those after them, where nothing is learnt in them.
-
-    They are taken off the clock then: a few steps stand for a long training, of which a warm-up is a small part. Only
-    of methods whose replicas agree in every step, for others count which step is the next to agree in.
-    """
-    algorithm = config.algorithm.build(registry.ALGORITHMS)
-    if config.shapes is None or algorithm.replicas_equal != "after every step":
+    """How many steps at the begin are taken off the clock, beside those of every training."""
+    if not warms_up_off_the_clock(config):
         return 0
+    algorithm = config.algorithm.build(registry.ALGORITHMS)
     phases = algorithm.phases([tuple(parameter.shape) for parameter in model.parameters()])
     return sum(phase.num_steps or 0 for phase in phases)
 

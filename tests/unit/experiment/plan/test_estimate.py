@@ -19,7 +19,7 @@ from bwbench.experiment.plan import described_models as describing
 from bwbench.experiment.plan.described_models import Description
 from bwbench.experiment.plan.estimate import estimate, not_reckoned_with, num_evaluations, num_tests
 from bwbench.experiment.plan.sending import Sending, sending_of, traffic_of
-from bwbench.methods.phases import PLAIN_BACKWARDS, WARM_UP_STEPS
+from bwbench.methods.phases import WARM_UP_STEPS
 from bwbench.methods.traffic import Peers, Traffic, transfer_time_s, waiting_time_s, wire_bytes
 from bwbench.network.link import UNSHAPED, Link
 
@@ -135,7 +135,18 @@ def test_backward_passes_of_shapes_sleep_while_warming_up_too(tmp_path: Path) ->
     learns = config(tmp_path, "compute.step_time=1 s")
     shapes = config(tmp_path, "model={shapes: resnet50}", "compute.step_time=1 s")
     longer = [estimate(one, known, none, num_cores=8).overhead_s for one in (learns, shapes)]
-    assert longer[1] - longer[0] == pytest.approx((WARM_UP_STEPS + PLAIN_BACKWARDS) * 2 / 3)
+    assert longer[1] - longer[0] == pytest.approx((WARM_UP_STEPS + 1) * 2 / 3)
+
+
+def test_a_warm_up_of_shapes_is_off_the_clock(tmp_path: Path) -> None:
+    known = Description(1, SHAPES, 0.0)
+    own = "compute.step_time=1 s", "limit.samples=5120", "algorithm={qadam: {warmup_steps: 60}}", "optimizer=adam"
+    learns, shapes = config(tmp_path, *own), config(tmp_path, *own, "model={shapes: resnet50}")
+    found = [estimate(one, known, sending_of(one, SHAPES), num_cores=8) for one in (learns, shapes)]
+    assert [one.warm_up_steps for one in found] == [40, 0]
+    passes_s = (WARM_UP_STEPS + 1) * 2 / 3
+    assert found[1].overhead_s - found[0].overhead_s == pytest.approx(60 * found[0].warm_up_step_s + passes_s)
+    assert found[1].predicted_s == pytest.approx(40 * found[1].step_s)
 
 
 def test_virtual_nodes_take_turns_on_one_processor_and_start_once(tmp_path: Path) -> None:
