@@ -69,11 +69,11 @@ def rows(results: Path) -> list[dict[str, Any]]:
     for cell in iter_cells(results):
         status, config = cell.status, cell.cell.config
         bandwidth_bps = setting_of(config).bandwidth_bps
-        if status is None or status.status != "done" or not status.training_clock_s or not status.steps:
+        if status is None or status.status != "done" or not status.steps_clock_s or not status.steps:
             continue
         model, arm = str(config["model"]["options"]["of"]), cell.cell.arm.split("(")[0]
         assert bandwidth_bps is not None
-        steps[model, bandwidth_bps, arm] = status.training_clock_s / status.steps
+        steps[model, bandwidth_bps, arm] = status.steps_clock_s / status.steps
     found = []
     for (model, bandwidth_bps, arm), step_s in sorted(steps.items(), key=lambda item: (*item[0][:2], item[1])):
         epochs_s = {name: of.get(bandwidth_bps / 1e9) for name, of in EPOCHS_S.items() if model == "bert-large"}

@@ -352,7 +352,7 @@ def _in_words(final: float | None) -> str:
 
 def _pace(row: Outcome) -> list[str]:
     """The mean step, and samples a second of all nodes: ``668 ms``, ``95.8 (94.9 to 96.7)``."""
-    step_s, one = row.mean(lambda folder: _a_step(folder, "training_clock_s")), row.sample
+    step_s, one = row.mean(_step_s), row.sample
     if step_s is None or one is None:
         return ["-", "-"]
     ends = "" if one.low is None or one.high is None else f" ({1 / one.high:.3g} to {1 / one.low:.3g})"
@@ -376,6 +376,12 @@ def _time(row: Outcome) -> str:
 
 def _ratio(ratio: Ratio | None) -> str:
     return "-" if ratio is None else f"{ratio.bound} {ratio.value:.2f}x".strip()
+
+
+def _step_s(folder: CellFolder) -> float | None:
+    """What was under way behind the last step is none of it; older records do not say what that took."""
+    name = "training_clock_s" if folder.status is None or folder.status.steps_clock_s is None else "steps_clock_s"
+    return _a_step(folder, name)
 
 
 def _a_step(folder: CellFolder, name: str) -> float | None:

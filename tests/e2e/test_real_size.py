@@ -73,3 +73,14 @@ def test_throughput_against_bandwidth_is_drawn_and_no_accuracy_is_there(tmp_path
     assert list((tmp_path / "pictures").glob("throughput*.png"))
     planned = json.loads(run("plan", "sizes.yaml", "--json", cwd=tmp_path).stdout)["cells"]
     assert all(cell["memory_bytes"] > 1e8 and cell["shrink"] == 1 for cell in planned)
+
+
+def test_what_is_under_way_behind_the_last_step_counts_in_no_step(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("{latency: 1 ms}", "{bandwidth: 20 Mbit/s, latency: 1 ms}")
+    matrix = "matrix: {algorithm: [single, {async: {sync_interval: 50 ms}}]}\n"
+    cells(tmp_path, matrix, text)
+    status = next(one for arm, one in status_of(tmp_path / "results").items() if arm.startswith("async"))
+    assert status["steps_clock_s"] < 1.3 * 12 * STEP_S < 1.6 < status["training_clock_s"]  # a round takes 1.7 s
+    table = json.loads(run("compare", "results/sizes", "--baseline", "single", "--json", cwd=tmp_path).stdout)
+    (step_s,) = (row["step_s"] for row in table["rates"] if row["algorithm"].startswith("async"))
+    assert step_s == pytest.approx(status["steps_clock_s"] / 12)

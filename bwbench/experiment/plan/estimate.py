@@ -49,6 +49,7 @@ class CellEstimate:
         communication_s: what the link takes for one step, on average over a period.
         in_background: sent while the nodes compute.
         step_s: of one step: nothing is assumed to overlap, but for methods that send in the background.
+        frames_s: what frames of a shrunk link make a step longer than the whole cell's, where nothing hides it.
         warm_up_steps: first steps of the method that send whole gradients, ``warm_up_step_s`` each.
         first_exchange: the step in which nodes send anything for the first time; None where nobody says.
         steps: until the limit.
@@ -68,6 +69,7 @@ class CellEstimate:
     communication_s: float
     in_background: bool
     step_s: float
+    frames_s: float
     warm_up_steps: int
     warm_up_step_s: float
     first_exchange: int | None
@@ -144,6 +146,7 @@ def estimate(
         communication_s=communication_s,
         in_background=traffic.in_background,
         step_s=step_s,
+        frames_s=_frames_s(config, sending),
         warm_up_steps=warm_up_steps,
         warm_up_step_s=warm_up_step_s,
         first_exchange=sending.first_exchange,
@@ -178,6 +181,15 @@ def not_reckoned_with(configs: Iterable[CellConfig]) -> list[str]:
 def _declared_backward_s(config: CellConfig, step_s: float) -> float:
     """What backward passes of a step take that nobody computes, those of a model of shapes: while warming up too."""
     return float(getattr(config.model.options, "backward", 0.0)) * step_s if config.learns_nothing else 0.0
+
+
+def _frames_s(config: CellConfig, sending: Sending) -> float:
+    """Whoever waits for messages one after the other waits for a frame of each, to the other side and from there."""
+    link = config.link
+    if config.shrink == 1 or not link.shaped or not sending.waits:
+        return 0.0
+    both_ways_s = 8 * link.full_frame.num_bytes * (1 / link.base.up_bps + 1 / link.base.down_bps)
+    return sum(part.rounds for part in sending.step) * both_ways_s * (config.shrink - 1)
 
 
 def _steps_between_waits(config: CellConfig, sending: Sending) -> float:

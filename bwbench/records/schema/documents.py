@@ -176,6 +176,8 @@ class TrialSummary(Record):
         weights: whose metrics these are where weights are averaged, ``averaged`` or ``trained``; else None.
         beside_metric: of the last validation evaluation, the metric of the others of the two.
         steps: optimizer steps; samples: over all nodes; training_clock_s, evaluation_s: largest over the ranks.
+        steps_clock_s: the training clock behind the last step, before what was under way then was waited for; largest
+            over the ranks.
         payload_bytes: sent by all ranks together; wire_bytes: counted where shaping happens, with all headers, without
             acknowledgements.
         replicas_identical: whether all ranks ended with bit-equal parameters.
@@ -197,6 +199,7 @@ class TrialSummary(Record):
     steps: Whole | None = None
     samples: Whole | None = None
     training_clock_s: Number | None = None
+    steps_clock_s: Number | None = None
     evaluation_s: Number | None = None
     payload_bytes: Whole | None = None
     wire_bytes: Whole | None = None

@@ -30,7 +30,7 @@ OF_CLOCKS = 1.001  # ranks read theirs one after another
 OF_A_STEP = 0.9  # steps may be so much shorter than declared: the first and the last one of a round
 _NEVER_NEGATIVE = (
     *("time_to_target_s", "censored_at_s", "samples_to_target", "payload_bytes_to_target", "wire_bytes_to_target"),
-    *("steps", "samples", "training_clock_s", "evaluation_s", "payload_bytes", "wire_bytes", "wall_s"),
+    *("steps", "samples", "training_clock_s", "steps_clock_s", "evaluation_s", "payload_bytes", "wire_bytes", "wall_s"),
     *("compute_median_s", "step_median_s", "overhead_s"),
 )
 _FROM_EVENTS = (  # what has meant the same ever since there are records

@@ -73,7 +73,7 @@ def rate_rows(
 def _clock_over(what: str, rows: Iterable[Mapping[str, object]]) -> dict[int, Arrival]:
     found: dict[int, Arrival] = {}
     for row in rows:
-        clock_s, taken = number(row.get("training_clock_s")), number(row.get(what))
+        clock_s, taken = number(row.get("steps_clock_s")), number(row.get(what))
         if not isinstance(row.get("target_metric"), str) and clock_s and taken:
             found.setdefault(int(number(row["seed"]) or 0), Arrival(clock_s / taken))
     return found

@@ -312,6 +312,7 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         steps=max((step.step for step in steps), default=0),
         samples=max((step.samples for step in steps), default=0),
         training_clock_s=clock_s,
+        steps_clock_s=max((step.clock_s for step in steps), default=None),
         evaluation_s=max((evaluation_s for _, evaluation_s, _ in totals), default=0.0),
         payload_bytes=payload,
         wire_bytes=wire_bytes,

@@ -256,11 +256,9 @@ def _measured(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells that say how many samples they took how long for, with the quotient as ``rate``."""
     if cells.empty:
         return cells
-    numbers = cells.assign(
-        samples=pd.to_numeric(cells["samples"]), training_clock_s=pd.to_numeric(cells["training_clock_s"])
-    )
-    known = numbers[(numbers["samples"] > 0) & (numbers["training_clock_s"] > 0)]
-    return known.assign(rate=known["samples"] / known["training_clock_s"])
+    numbers = cells.assign(samples=pd.to_numeric(cells["samples"]), clock_s=pd.to_numeric(cells["steps_clock_s"]))
+    known = numbers[(numbers["samples"] > 0) & (numbers["clock_s"] > 0)]
+    return known.assign(rate=known["samples"] / known["clock_s"])
 
 
 def _rate_mark(row: Mapping[Hashable, Any], *, dotted: bool) -> lines.Mark:

@@ -174,7 +174,7 @@ def races_of(results: Results, *, timed: bool) -> dict[Where, BestSet]:
 
 def _steps_by_seed(cells: pd.DataFrame) -> dict[int, float]:
     """Seconds of a step, of the cells that say so."""
-    steps = zip(cells["seed"], cells["training_clock_s"], cells["steps"], strict=True)
+    steps = zip(cells["seed"], cells["steps_clock_s"], cells["steps"], strict=True)
     known = [(int(seed), number(clock_s), number(count)) for seed, clock_s, count in steps]
     return {seed: clock_s / count for seed, clock_s, count in known if clock_s and count}
 

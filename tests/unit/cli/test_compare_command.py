@@ -190,7 +190,7 @@ def test_names_that_are_not_there_are_answered_with_those_that_are(sweep: Path, 
             compare(sweep, baseline, by)
         assert raised.value.exit_code == EXIT_USER_INPUT
     (folder,) = write_study(tmp_path / "a", Study(arms=("ring",), repeats=1, limit_s=1.0, target=None))
-    rewrite(folder / "status.json", training_clock_s=None)
+    rewrite(folder / "status.json", training_clock_s=None, steps_clock_s=None)
     with pytest.raises(ConfigError, match="target"):
         compare(tmp_path / "a", "ring")
     write_study(tmp_path / "b", Study(arms=("ring",), repeats=1, statuses={("ring", 0): ("missing", "")}))

@@ -503,3 +503,11 @@ def test_one_node_of_a_model_of_shapes_writes_no_gradient_that_nobody_looks_at(t
     alone, ring = (estimate_cells(cells)[cell.id] for cell in cells)
     assert alone.step_s == 0.1
     assert ring.unpadded_s > 0.1  # 1.3 GB of gradients
+
+
+def test_frames_of_a_shrunk_link_count_for_each_message_that_is_waited_for(tmp_path: Path) -> None:
+    known, set_to = Description(1, SHAPES, 0.0), ("model={shapes: resnet50}", "compute.step_time=1 s")
+    whole, shrunk = (config(tmp_path, *set_to, f"shrink={factor}", "algorithm=ring") for factor in (1, 11))
+    found = [estimate(one, known, sending_of(one, SHAPES)).frames_s for one in (whole, shrunk)]
+    frame_s = 1514 * 8 / 10e6  # of the link that was asked
+    assert found == [0.0, pytest.approx(2 * (N - 1) * 2 * 10 * frame_s)]  # one bucket, up and down again
