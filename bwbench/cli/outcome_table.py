@@ -379,7 +379,7 @@ def _ratio(ratio: Ratio | None) -> str:
 
 
 def _step_s(folder: CellFolder) -> float | None:
-    """What was under way behind the last step is none of it; older records do not say what that took."""
+    """Without the wait for what was under way at its end, where steps wait for nobody."""
     name = "training_clock_s" if folder.status is None or folder.status.steps_clock_s is None else "steps_clock_s"
     return _a_step(folder, name)
 

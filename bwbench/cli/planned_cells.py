@@ -15,7 +15,6 @@ from bwbench.experiment.plan.carried import HostLoad, not_carried
 from bwbench.experiment.plan.composing import COMPOSED
 from bwbench.experiment.plan.estimate import not_reckoned_with
 from bwbench.experiment.plan.first_exchange import may_arrive_alone
-from bwbench.experiment.plan.shrunk_frames import too_long_by_frames
 from bwbench.running.sweep import SweepPlan
 
 # From the configuration alone; ``steps`` is up to the limit.
@@ -38,7 +37,6 @@ def print_cells(sweep: SweepPlan) -> None:
     of_cells = (
         *not_carried([item for item in planned if not item.part], foreseen.estimates),
         *not_reckoned_with(item.cell.config for item in planned if item.runs),
-        *too_long_by_frames(planned, foreseen.estimates),
         *may_arrive_alone(planned, foreseen),
     )
     for text in (*sweep.notes, *doubts(planned), *of_cells):
@@ -141,7 +139,6 @@ def _beside_cells(sweep: SweepPlan, foreseen: Forecast) -> dict[str, object]:
             *(text for text in sweep.notes if text not in sweep.warnings),
             *not_carried(sweep.selected, foreseen.estimates),
             *not_reckoned_with(item.cell.config for item in sweep.selected if item.runs),
-            *too_long_by_frames(sweep.selected, foreseen.estimates),
             *may_arrive_alone(sweep.selected, foreseen),
         ],
         "device_problems": [str(problem) for problem in device_problems(item.cell for item in sweep.todo)],

@@ -85,11 +85,19 @@ DEFAULTS: dict[str, dict[str, object]] = {
     **{
         f"algorithm {name}": {"bucket": None}
         for name in ("qadam", "decentralized", "low-precision-decentralized", "async")
+        + ("local-sgd", "diloco", "streaming-diloco")
     },
-    "algorithm eager-diloco": {"period": 30, "outer_lr": 0.7, "outer_momentum": 0.9},
-    "algorithm noloco": {"period": 50, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.5, "pull": 1.0},
-    "algorithm sparta": {"period": 1, "overlap": 0, "ratio": 0.005},
-    "algorithm des-loc": {"period": 16, "first_moment": 3, "second_moment": 6},
+    "algorithm eager-diloco": {"bucket": None, "period": 30, "outer_lr": 0.7, "outer_momentum": 0.9},
+    "algorithm noloco": {
+        "bucket": None,
+        "period": 50,
+        "overlap": 0,
+        "outer_lr": 0.7,
+        "outer_momentum": 0.5,
+        "pull": 1.0,
+    },
+    "algorithm sparta": {"bucket": None, "period": 1, "overlap": 0, "ratio": 0.005},
+    "algorithm des-loc": {"bucket": None, "period": 16, "first_moment": 3, "second_moment": 6},
     "limit": {"steps": None},
     "model shapes": {"of": "", "backward": 2 / 3, "decay": 1.0, "tail": 0.5, "norm": 1.0, "sha256": None},
     "collective ring": {"paced": True},
@@ -116,7 +124,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "eps": 1e-8,
     },
     **{
-        f"algorithm {name}": {"period": 30, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.6}
+        f"algorithm {name}": {"bucket": None, "period": 30, "overlap": 0, "outer_lr": 0.7, "outer_momentum": 0.6}
         for name in ("muloco", "muloco-1")
     },
     "weight_average ema": {"horizon": None, "counts": "averaged"},

@@ -94,8 +94,8 @@ def steps_idly(algorithm: AbstractAlgorithm) -> bool:
     return algorithm.mean_of == "gradients" or not algorithm.sends
 
 
-def warms_up_off_the_clock(config: CellConfig) -> bool:
-    """Whether steps at the begin that are unlike those after them are taken off the clock, since they teach nothing.
+def skips_its_warm_up(config: CellConfig) -> bool:
+    """Whether steps at the begin that are unlike those after them are left out, since they teach nothing.
 
     A few steps stand for a long training here, of which a warm-up is a small part. Only of methods whose replicas agree
     in every step: for others the number of a step says when they agree.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config.cell_config import LEFT_OUT, CellConfig
-from bwbench.experiment.config.real_size import warms_up_off_the_clock
+from bwbench.experiment.config.real_size import skips_its_warm_up
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.described_models import Description, describe
 from bwbench.experiment.plan.sending import Sending, sending_of
@@ -49,7 +49,6 @@ class CellEstimate:
         communication_s: what the link takes for one step, on average over a period.
         in_background: sent while the nodes compute.
         step_s: of one step: nothing is assumed to overlap, but for methods that send in the background.
-        frames_s: what frames of a shrunk link make a step longer than the whole cell's, where nothing hides it.
         warm_up_steps: first steps of the method that send whole gradients, ``warm_up_step_s`` each.
         first_exchange: the step in which nodes send anything for the first time; None where nobody says.
         steps: until the limit.
@@ -69,7 +68,6 @@ class CellEstimate:
     communication_s: float
     in_background: bool
     step_s: float
-    frames_s: float
     warm_up_steps: int
     warm_up_step_s: float
     first_exchange: int | None
@@ -121,15 +119,13 @@ def estimate(
     step_s = max(compute_s, communication_s) if traffic.in_background else compute_s + communication_s
     whole_s = sum(transfer_time_s(config.link, part, beside_others=True) for part in sending.warm_up)
     payload_bytes = added(*(part.payload_bytes_per_rank for part in sending.step))
-    unclocked = sending.warm_up_steps if warms_up_off_the_clock(config) else 0
-    warm_up_steps = min(steps, sending.warm_up_steps - unclocked)
+    warm_up_steps = 0 if skips_its_warm_up(config) else min(steps, sending.warm_up_steps)
     warm_up_step_s = compute_s + whole_s
     # Methods that average now and then rehearse that once, besides the first steps as they come.
     rehearsed_s = communication_s / sending.rounds_per_step if sending.rounds_per_step < 1 else 0.0
     every_step_s = whole_s if sending.warm_up_steps else communication_s if sending.rounds_per_step >= 1 else 0.0
     passes_s = _declared_backward_s(config, padded_to_s) * (WARM_UP_STEPS + 1 / config.accumulate)
-    first_s = WARM_UP_STEPS * (unpadded_s + every_step_s) + unclocked * warm_up_step_s
-    warming_up_s = config.dilation * (first_s + rehearsed_s + passes_s)
+    warming_up_s = config.dilation * (WARM_UP_STEPS * (unpadded_s + every_step_s) + rehearsed_s + passes_s)
     # Until all workers can begin: they share the processors, each of them uses one.
     start_up_s = FIXED_S + (description.start_s + WORKER_START_S) * max(1.0, processes / cores)
     verification_s = _verification_s(config.link_as_made.dilated(config.dilation), config.nodes, cores)
@@ -146,7 +142,6 @@ def estimate(
         communication_s=communication_s,
         in_background=traffic.in_background,
         step_s=step_s,
-        frames_s=_frames_s(config, sending),
         warm_up_steps=warm_up_steps,
         warm_up_step_s=warm_up_step_s,
         first_exchange=sending.first_exchange,
@@ -181,15 +176,6 @@ def not_reckoned_with(configs: Iterable[CellConfig]) -> list[str]:
 def _declared_backward_s(config: CellConfig, step_s: float) -> float:
     """What backward passes of a step take that nobody computes, those of a model of shapes: while warming up too."""
     return float(getattr(config.model.options, "backward", 0.0)) * step_s if config.learns_nothing else 0.0
-
-
-def _frames_s(config: CellConfig, sending: Sending) -> float:
-    """Whoever waits for messages one after the other waits for a frame of each, to the other side and from there."""
-    link = config.link
-    if config.shrink == 1 or not link.shaped or not sending.waits:
-        return 0.0
-    both_ways_s = 8 * link.full_frame.num_bytes * (1 / link.base.up_bps + 1 / link.base.down_bps)
-    return sum(part.rounds for part in sending.step) * both_ways_s * (config.shrink - 1)
 
 
 def _steps_between_waits(config: CellConfig, sending: Sending) -> float:

@@ -432,6 +432,10 @@ class AbstractRunning(abc.ABC):
         self._num_steps = 0
         self._context.forget(self._codecs)
 
+    def pass_over(self, num_steps: int) -> None:
+        """Count so many steps as taken, which nobody has: where what they would have taught does not matter."""
+        self._num_steps = num_steps
+
     def state_dict(self) -> State:
         """What codecs and collective remember, and whatever else an update needs; on every rank its own."""
         counted = {} if self._steps_key is None else {self._steps_key: torch.tensor(self._num_steps)}

@@ -104,6 +104,13 @@ class StreamingDilocoConfig(DilocoConfig):
             raise PydanticCustomError("fragments", "{text}", {"text": text})
         return self
 
+    @model_validator(mode="after")
+    def _fragments_are_its_buckets(self) -> StreamingDilocoConfig:
+        if self.bucket_bytes is not None:
+            text = "bucket: each of its fragments is one; ask for more or fewer fragments"
+            raise PydanticCustomError("bucket", "{text}", {"text": text})
+        return self
+
 
 class StreamingDiloco(Diloco):
     """Each fragment p of P has rounds of its own, p·H/P steps apart: the peak of the load falls to 1/P.

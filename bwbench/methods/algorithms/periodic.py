@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context, ExchangeReport
-from bwbench.methods.algorithms.algorithm import assign, payloads_of
+from bwbench.methods.algorithms.algorithm import BucketsConfig, assign, payloads_of
 from bwbench.methods.algorithms.buckets import ParameterBuffers, RunningLocally
 from bwbench.methods.algorithms.communicator import Communicator, threads_for
 from bwbench.methods.collectives.collective import AbstractCollective
@@ -27,8 +27,8 @@ from bwbench.methods.phases import TIMED_PERIOD, Phase
 from bwbench.methods.traffic import Traffic
 
 
-class RoundsConfig(ComponentConfig):
-    """Options of all algorithms that agree every so many steps.
+class RoundsConfig(BucketsConfig):
+    """Options of all algorithms that agree every so many steps, beside the size of their buckets.
 
     Attributes:
         period: optimizer steps from one round to the next.
@@ -83,7 +83,7 @@ class AbstractPeriodic(AbstractAlgorithm):
             parameter_shapes: of each parameter, in the model's order.
             shrink: they have been divided by it; what is as large as so many bytes is divided as well.
         """
-        buckets = assign([math.prod(shape) for shape in parameter_shapes], None, shrink)
+        buckets = assign([math.prod(shape) for shape in parameter_shapes], self.bucket_bytes, shrink)
         shapes = tuple(tuple(parameter_shapes[index] for index in bucket) for bucket in buckets)
         return BucketLayout(tuple(index for bucket in buckets for index in bucket), (shapes,))
 

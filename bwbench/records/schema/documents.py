@@ -176,8 +176,8 @@ class TrialSummary(Record):
         weights: whose metrics these are where weights are averaged, ``averaged`` or ``trained``; else None.
         beside_metric: of the last validation evaluation, the metric of the others of the two.
         steps: optimizer steps; samples: over all nodes; training_clock_s, evaluation_s: largest over the ranks.
-        steps_clock_s: the training clock behind the last step, before what was under way then was waited for; largest
-            over the ranks.
+        steps_clock_s: the training clock at the end of the last step, of a method whose steps wait for nobody: without
+            the wait for what was under way then. Largest over the ranks; None of all other methods.
         payload_bytes: sent by all ranks together; wire_bytes: counted where shaping happens, with all headers, without
             acknowledgements.
         replicas_identical: whether all ranks ended with bit-equal parameters.

@@ -34,6 +34,7 @@ class Start(_Event):
         dilation: seconds of the machine to one of the training, mono_s included; None where they are the same.
         shrink: parameters, and the rates of the link, were divided by it; None where they were not. What is said in
             bytes is of the shrunk model, num_parameters too.
+        waits: false where no step waits for anybody, whatever is under way; None of all other methods.
         threads: of the worker; tcp: TCP's settings in its namespace.
         overlap_estimated: computing and waiting are told apart by an estimate (torch's own DDP).
         plain_backward_s: backward pass without communication, which that estimate rests on.
@@ -63,6 +64,7 @@ class Start(_Event):
     device: Text | None = None
     backend: Text | None = None
     shrink: Number | None = None
+    waits: Flag | None = None
     tcp: dict[Text, Text] = {}
 
 

@@ -240,7 +240,7 @@ def _row_of(folder: CellFolder) -> Row:
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
     row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}
-    if row["steps_clock_s"] is None:  # of older records
+    if row["steps_clock_s"] is None:  # of methods that wait for what they send
         row["steps_clock_s"] = row["training_clock_s"]
     row["shrink"] = shrink_of(cell.config)
     row["replicas_apart"] = replicas_apart(row, cell.replicas_equal)

@@ -165,7 +165,7 @@ def _of_the_clock(status: Status, cell: CellFolder) -> Iterator[str]:
     clock_s, steps = status.training_clock_s, status.steps or 0
     if clock_s is None:
         return
-    for name, value in _numbers(status, ("time_to_target_s", "censored_at_s")):
+    for name, value in _numbers(status, ("time_to_target_s", "censored_at_s", "steps_clock_s")):
         if value > OF_CLOCKS * clock_s:
             yield f"{name} is {value:.6g}, training_clock_s only {clock_s:.6g}"
     spent_s = clock_s * dilation_of(cell.cell.config) + (status.evaluation_s or 0.0)

@@ -34,7 +34,9 @@ TIME_COLUMNS = (
     "arm", "bandwidth_bps", "num", "num_censored", "kind", "time_s", "low_s", "high_s", "at_least_s",
     "speedup", "speedup_low", "speedup_high", "speedup_bound", "speedup_num", "num_composed", "num_host_bound",
 )  # fmt: skip
-_NO_TIMES = dict.fromkeys(("time_to_target_s", "censored_at_s", "first_crossing_s", "training_clock_s"))
+_NO_TIMES = dict.fromkeys(
+    ("time_to_target_s", "censored_at_s", "first_crossing_s", "training_clock_s", "steps_clock_s")
+)
 OF_PAYLOAD, OF_STEPS = "payload", "steps"  # where bytes at an evaluation are from
 ENDS = ("value", "low", "high", "at_least")  # of an estimate
 # Columns of ``cells_table`` that tell the values of a compared setting apart (the bandwidth always does).

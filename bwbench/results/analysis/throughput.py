@@ -45,8 +45,8 @@ class RateRow:
 
 
 def seconds_a_sample(rows: Iterable[Mapping[str, object]]) -> dict[int, Arrival]:
-    """Each seed's training clock over the samples of all nodes, of cells without a target that ran; of rows of
-    ``cells.cell_row``."""
+    """Each seed's time of all steps over the samples of all nodes, of cells without a target that ran; of rows of
+    ``cells.cell_row``. It is the training clock, but for methods whose steps wait for nobody (``steps_clock_s``)."""
     return _clock_over("samples", rows)
 
 

@@ -312,7 +312,7 @@ def summarise(events: EventsByRank, config: JsonObject, wire: Wire | None) -> Tr
         steps=max((step.step for step in steps), default=0),
         samples=max((step.samples for step in steps), default=0),
         training_clock_s=clock_s,
-        steps_clock_s=max((step.clock_s for step in steps), default=None),
+        steps_clock_s=max((step.clock_s for step in steps), default=None) if _never_waits(events) else None,
         evaluation_s=max((evaluation_s for _, evaluation_s, _ in totals), default=0.0),
         payload_bytes=payload,
         wire_bytes=wire_bytes,
@@ -399,6 +399,12 @@ def _test_at_end(events: EventsByRank, metric: str | None) -> float | None:
     last = max((step.step for step in steps_of_ranks(events)), default=0)
     found = (one for of_rank in events.values() for one in evaluations(of_rank, "test") if one.step >= last)
     return next((one.mean.get(metric) for one in found), None) if metric is not None else None
+
+
+def _never_waits(events: EventsByRank) -> bool:
+    """Whether no step waits for anybody: what is under way at the end of the last one is waited for by none."""
+    starts = (event for rank_events in events.values() for event in rank_events if isinstance(event, Start))
+    return any(start.waits is False for start in starts)
 
 
 def _end_of(events: Sequence[Event]) -> End | None:

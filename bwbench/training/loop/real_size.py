@@ -12,7 +12,7 @@ import torch
 from bwbench.base import registry
 from bwbench.base.step_time import SteadyStepTime
 from bwbench.experiment.config import CellConfig
-from bwbench.experiment.config.real_size import warms_up_off_the_clock
+from bwbench.experiment.config.real_size import skips_its_warm_up
 from bwbench.experiment.config.step_trace import read_step_trace
 from bwbench.training.models.shapes import ShapesConfig
 from bwbench.training.models.shapes_module import ShapesModule
@@ -42,9 +42,9 @@ def shapes_module(config: CellConfig, rank: int) -> ShapesModule | None:
     return module
 
 
-def warm_up_steps(config: CellConfig, model: torch.nn.Module) -> int:
-    """How many steps at the begin are taken off the clock, beside those of every training."""
-    if not warms_up_off_the_clock(config):
+def skipped_steps(config: CellConfig, model: torch.nn.Module) -> int:
+    """How many steps at the begin are not taken at all."""
+    if not skips_its_warm_up(config):
         return 0
     algorithm = config.algorithm.build(registry.ALGORITHMS)
     phases = algorithm.phases([tuple(parameter.shape) for parameter in model.parameters()])

@@ -14,7 +14,7 @@ from bwbench.training.loop.checkpoints import Checkpoints, Progress, SavedTrial,
 from bwbench.training.loop.control import Stop
 from bwbench.training.loop.evaluation import Evaluator
 from bwbench.training.loop.feed import AnyFeed
-from bwbench.training.loop.real_size import warm_up_steps
+from bwbench.training.loop.real_size import skipped_steps
 from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.replica import copy_of, fingerprint, put_back
 from bwbench.training.loop.step import Pacer, Stepper, StepResult
@@ -77,8 +77,7 @@ class TrainingLoop:
         if before is not None:  # else nothing is learnt that would have to be undone
             put_back(before, trial.model, trial.optimizer)
         trial.method.reset()
-        for number in range(1, warm_up_steps(trial.config, trial.model) + 1):
-            stepper.step(number, samples=0)
+        trial.method.pass_over(skipped_steps(trial.config, trial.model))
         if trial.averaged is not None:
             trial.averaged.reset()
 

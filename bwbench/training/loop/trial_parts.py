@@ -107,6 +107,7 @@ class Trial:
             device=device_name(next(self.model.parameters())),
             backend=self._backend,
             shrink=self.config.shrink if self.config.shrink != 1.0 else None,
+            waits=False if self.method.agreement_step(1) is None else None,
             tcp=tcp_settings(),
         )
 

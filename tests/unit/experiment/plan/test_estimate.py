@@ -138,14 +138,14 @@ def test_backward_passes_of_shapes_sleep_while_warming_up_too(tmp_path: Path) ->
     assert longer[1] - longer[0] == pytest.approx((WARM_UP_STEPS + 1) * 2 / 3)
 
 
-def test_a_warm_up_of_shapes_is_off_the_clock(tmp_path: Path) -> None:
+def test_a_warm_up_of_shapes_is_left_out(tmp_path: Path) -> None:
     known = Description(1, SHAPES, 0.0)
     own = "compute.step_time=1 s", "limit.samples=5120", "algorithm={qadam: {warmup_steps: 60}}", "optimizer=adam"
     learns, shapes = config(tmp_path, *own), config(tmp_path, *own, "model={shapes: resnet50}")
     found = [estimate(one, known, sending_of(one, SHAPES), num_cores=8) for one in (learns, shapes)]
     assert [one.warm_up_steps for one in found] == [40, 0]
     passes_s = (WARM_UP_STEPS + 1) * 2 / 3
-    assert found[1].overhead_s - found[0].overhead_s == pytest.approx(60 * found[0].warm_up_step_s + passes_s)
+    assert found[1].overhead_s - found[0].overhead_s == pytest.approx(passes_s)
     assert found[1].predicted_s == pytest.approx(40 * found[1].step_s)
 
 
@@ -503,11 +503,3 @@ def test_one_node_of_a_model_of_shapes_writes_no_gradient_that_nobody_looks_at(t
     alone, ring = (estimate_cells(cells)[cell.id] for cell in cells)
     assert alone.step_s == 0.1
     assert ring.unpadded_s > 0.1  # 1.3 GB of gradients
-
-
-def test_frames_of_a_shrunk_link_count_for_each_message_that_is_waited_for(tmp_path: Path) -> None:
-    known, set_to = Description(1, SHAPES, 0.0), ("model={shapes: resnet50}", "compute.step_time=1 s")
-    whole, shrunk = (config(tmp_path, *set_to, f"shrink={factor}", "algorithm=ring") for factor in (1, 11))
-    found = [estimate(one, known, sending_of(one, SHAPES)).frames_s for one in (whole, shrunk)]
-    frame_s = 1514 * 8 / 10e6  # of the link that was asked
-    assert found == [0.0, pytest.approx(2 * (N - 1) * 2 * 10 * frame_s)]  # one bucket, up and down again

@@ -64,7 +64,9 @@ def test_a_gradient_from_elsewhere_is_taken_in():
     assert buffers.flat[0].tolist() == [2.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("name", ["every-step", "qadam", "decentralized", "low-precision-decentralized", "async"])
+@pytest.mark.parametrize(
+    "name", ["every-step", "qadam", "decentralized", "low-precision-decentralized", "async", "local-sgd", "diloco"]
+)
 def test_all_that_sends_whole_buckets_takes_their_size(name):
     method = ALGORITHMS.load(name)
     collective = method.preferred_collective or "ring"

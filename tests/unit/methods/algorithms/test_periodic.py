@@ -446,3 +446,8 @@ def test_fragments_are_even_and_complete():
         assert len(sizes) == count
         assert all(abs(size - total / count) <= 784 for size in sizes)
     assert [len(in_fragments([(3,), ()], count).buckets) for count in (1, 2, 9)] == [1, 2, 4]
+
+
+def test_fragments_are_the_buckets_of_streaming_diloco():
+    with pytest.raises(ValueError, match="each of its fragments is one"):
+        StreamingDilocoConfig.model_validate({"bucket": "1 MB"})

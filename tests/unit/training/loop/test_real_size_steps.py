@@ -24,7 +24,7 @@ from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.evaluation import training_loss
 from bwbench.training.loop.feed import EmptyFeed
 from bwbench.training.loop.process_groups import Groups
-from bwbench.training.loop.real_size import warm_up_steps
+from bwbench.training.loop.real_size import skipped_steps
 from bwbench.training.loop.step import Pacer, Stepper
 from bwbench.training.loop.trial_parts import prepare
 from bwbench.training.models.shapes import ShapesConfig
@@ -119,11 +119,11 @@ def test_torchs_ddp_is_charged_for_waiting_and_not_for_a_pass_that_is_declared_l
 @pytest.mark.parametrize(
     ("algorithm", "steps"), [({"qadam": {"warmup_steps": 3}}, 3), ("ring", 0), ({"local-sgd": {"warmup": 4}}, 0)]
 )
-def test_a_warm_up_is_off_the_clock_where_nothing_is_learnt(algorithm: object, steps: int, tmp_path: Path) -> None:
+def test_a_warm_up_is_left_out_where_nothing_is_learnt(algorithm: object, steps: int, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps(to_json(MODEL)))
     raw = {"nodes": 2, "link": "unshaped", "model": {"shapes": "m.json"}, "batch_size": 8, "limit": {"steps": 4}}
     raw |= {"compute": {"step_time": "100 ms"}, "algorithm": algorithm}
     raw |= {"optimizer": "adam"} if steps else {}
     config = resolve(raw, (), tmp_path).config
     assert config is not None
-    assert warm_up_steps(config, ShapesModule(MODEL, ShapesConfig(), 0)) == steps
+    assert skipped_steps(config, ShapesModule(MODEL, ShapesConfig(), 0)) == steps
