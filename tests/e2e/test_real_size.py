@@ -84,3 +84,15 @@ def test_what_is_under_way_behind_the_last_step_counts_in_no_step(tmp_path: Path
     table = json.loads(run("compare", "results/sizes", "--baseline", "single", "--json", cwd=tmp_path).stdout)
     (step_s,) = (row["step_s"] for row in table["rates"] if row["algorithm"].startswith("async"))
     assert step_s == pytest.approx(status["steps_clock_s"] / 12)
+
+
+def test_steps_of_qadam_send_momenta_from_the_first_one_on(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("{latency: 1 ms}", "{bandwidth: 100 Mbit/s, latency: 1 ms}")
+    cells(tmp_path, "algorithm: qadam\noptimizer: adam\n", text)  # its warm-up is 100 steps by default
+    (cell,) = _folders(tmp_path)
+    events = [json.loads(line) for line in (cell / "attempt-1" / "rank0.jsonl").read_text().splitlines()]
+    sent = {event["payload_bytes"] for event in events if event["event"] == "step"}
+    assert len(sent) == 1
+    assert max(sent) < 0.3 * 4 * 4 * SIDE**2  # of a ring's bytes of two nodes, S
+    starts = [event for event in events if event["event"] == "start"]
+    assert [event["waits"] for event in starts] == [None]

@@ -164,3 +164,14 @@ def test_the_runner_gets_it_without_pandas_and_torch() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_steps_that_wait_for_nobody_end_before_what_is_under_way() -> None:
+    def steps_clock_s(**start: Any) -> float | None:
+        events = {
+            rank: [event_of({"event": "start", **start}), step(4, 4.0 + 0.1 * rank), end(9.0, 100)] for rank in (0, 1)
+        }
+        return summarise(events, CELL, None).steps_clock_s
+
+    assert steps_clock_s() is None
+    assert steps_clock_s(waits=False) == 4.1
