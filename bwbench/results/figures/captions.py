@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bwbench.base.units import BANDWIDTH, DURATION
+from bwbench.experiment.config.real_size import NO_DATA
 from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.caveats import COMPOSED_MARK
@@ -40,7 +41,8 @@ def setting_line(
     networked = cells[cells["role"] != REFERENCE]
     shown = networked if len(networked) else cells
     nodes = _range(sorted({int(nodes) for nodes in shown["nodes"]}))
-    parts = [f"{_each(shown['model'])} on {_each(shown['dataset'])}", f"{nodes} {'node' if nodes == '1' else 'nodes'}"]
+    data = "" if set(shown["dataset"]) == {NO_DATA} else f" on {_each(shown['dataset'])}"
+    parts = [f"{_each(shown['model'])}{data}", f"{nodes} {'node' if nodes == '1' else 'nodes'}"]
     parts += _unusual_times(results, set(shown["id"]))
     if link is None:
         links = sorted({str(words) for words in shown["link"]})
