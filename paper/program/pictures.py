@@ -26,11 +26,13 @@ class Pictures:
     """Draws each picture once, into ``folder``. What a mark means stands below the first one that has it.
 
     Attributes:
+        beside: records of single experiments that are kept elsewhere; what is said of ``all`` leaves them out.
         skipped: why a picture that prose asks for was not drawn.
     """
 
     root: Path
     folder: Path
+    beside: tuple[Path, ...] = ()
     skipped: list[str] = field(default_factory=list)
     _drawn: dict[tuple[str, str, str, bool], str | None] = field(default_factory=dict)
     _results: dict[str, list[Results]] = field(default_factory=dict)
@@ -92,4 +94,7 @@ class Pictures:
         if not self._results and self.root.is_dir():
             for one in load_results(self.root):
                 self._results.setdefault(one.experiment, []).append(one)
-        return self._results.get(experiment, [])
+        if experiment in self._results:
+            return self._results[experiment]
+        beside = (one for path in self.beside if path.is_dir() for one in load_results(path))
+        return [one for one in beside if one.experiment == experiment]
