@@ -20,7 +20,7 @@ from bwbench.base.plain_data import JsonObject, mapping_at
 from bwbench.base.step_time import recorded_step_times
 from bwbench.base.units import BANDWIDTH, DURATION, rounded
 from bwbench.cli.output import MAX_ROWS, FittedTable, fit_table, seconds, size
-from bwbench.experiment.config.real_size import NO_DATA
+from bwbench.experiment.config.cell_config import NO_DATA
 from bwbench.methods.roles import REFERENCE, standing_by_name
 from bwbench.records import CellFolder
 from bwbench.records.schema import Measurement

@@ -46,6 +46,7 @@ LEFT_OUT = {
     "optimizer": "sgd",
     "weight_average": "none",
 }
+NO_DATA = "none"  # the data set of a model that learns nothing
 PARTITION_LEFT_OUT = "iid-reshuffled"
 TEST_LEFT_OUT: Literal["arrivals"] = "arrivals"
 

@@ -22,7 +22,7 @@ from bwbench.base.model_shapes import ELEMENT_BYTES, ModelShapes, Shape, pattern
 from bwbench.base.published_models import PUBLISHED, published_model
 from bwbench.base.registry import ALGORITHMS, COLLECTIVES, OPTIMIZERS
 from bwbench.base.units import MEMORY
-from bwbench.experiment.config.cell_config import PARTITION_LEFT_OUT, CellConfig, parse_dataset
+from bwbench.experiment.config.cell_config import NO_DATA, PARTITION_LEFT_OUT, CellConfig, parse_dataset
 from bwbench.methods.algorithms.algorithm import AbstractAlgorithm, assign
 from bwbench.methods.algorithms.communicator import NUM_THREADS, threads_for
 from bwbench.methods.algorithms.every_step import CANDIDATES_BYTES
@@ -34,7 +34,6 @@ from bwbench.methods.compression.chain import build_codec, nest
 from bwbench.network.link.shrunk_link import cannot_shrink
 
 AUTO = "auto"
-NO_DATA = "none"
 # Of one worker without a model, measured: Python, torch, and what gloo and our threads take. What all of them share in
 # memory (the code of torch's libraries) is counted once.
 WORKER_BYTES, SHARED_BYTES = 140e6, 300e6

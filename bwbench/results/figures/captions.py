@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bwbench.base.units import BANDWIDTH, DURATION
-from bwbench.experiment.config.real_size import NO_DATA
+from bwbench.experiment.config.cell_config import NO_DATA
 from bwbench.methods.roles import REFERENCE
 from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.caveats import COMPOSED_MARK
