@@ -386,8 +386,8 @@ def _step_s(folder: CellFolder) -> float | None:
 
 def _a_step(folder: CellFolder, name: str) -> float | None:
     status = folder.status
-    num_bytes = getattr(status, name, None)
-    return num_bytes / status.steps if status is not None and status.steps and num_bytes is not None else None
+    total = getattr(status, name, None)
+    return total / status.steps if status is not None and status.steps and total is not None else None
 
 
 def _wire_a_step(folder: CellFolder) -> float | None:
