@@ -27,6 +27,10 @@ from bwbench.methods.traffic import Traffic
 _ADDRESSES_BYTES = 4096  # of the text that tells where rank 0 listens
 _RUN = "bwbench"
 _START_S = 60.0  # of hivemind's daemon; its own 15 s are short where nodes share a busy machine
+# Peers look for one another so long. One whose exchange has failed looks for others that have had theirs: the sooner it
+# gives up, the sooner all of them can begin again. One that is early waits for the others so long.
+_ATTEMPT_S = 60.0
+_LEAST_S = 6.0  # hivemind declares itself for 5 s, and takes no shorter limit than that
 
 
 class HivemindConfig(ComponentConfig):
@@ -34,7 +38,7 @@ class HivemindConfig(ComponentConfig):
 
     Attributes:
         period: optimizer steps from one average of the parameters to the next.
-        timeout_s: limit of one average, finding one another included; beyond it training fails.
+        timeout_s: limit of one average, finding one another and beginning again included; beyond it training fails.
     """
 
     period: int = Field(16, ge=1)
@@ -44,9 +48,10 @@ class HivemindConfig(ComponentConfig):
 class HivemindAverage(AbstractAlgorithm):
     """Plain local steps, and every ``period`` of them ``DecentralizedAverager.step`` of hivemind over all parameters.
 
-    All ranks wait for its result. Peers find one another through a distributed hash table whose daemon listens on the
-    data network; everything that hivemind says crosses the shaped link. Its processes are children of the worker and
-    end with it. Collective and codec are hivemind's own: a butterfly all-reduce in fp32.
+    All ranks wait for its result, and begin again where one of them got none. Peers find one another through a
+    distributed hash table whose daemon listens on the data network; everything that hivemind says crosses the shaped
+    link. Its processes are children of the worker and end with it. Collective and codec are hivemind's own: a butterfly
+    all-reduce in fp32.
     """
 
     Config = HivemindConfig
@@ -92,6 +97,7 @@ class RunningHivemind(RunningLocally):
     """One rank of ``hivemind``, with its processes; rank 0 tells the others where it listens."""
 
     _steps_key = "step"
+    _failure: str | None = None  # of this rank's last attempt
     _averager: Any = None
     _table: Any = None
 
@@ -123,8 +129,10 @@ class RunningHivemind(RunningLocally):
             target_group_size=group.size(),
             min_group_size=group.size(),
             allow_state_sharing=False,
-            start=True,
+            allreduce_timeout=options.timeout_s,
+            start=False,
         )
+        self._averager.run_in_background(timeout=_START_S)
         # A peer that looks for others before they listen fails, and looks again: many times on a slow machine.
         group.barrier().wait()
         size = ELEMENT_BYTES * sum(parameter.numel() for parameter in self._parameters)
@@ -153,16 +161,29 @@ class RunningHivemind(RunningLocally):
 
     def _average(self) -> ExchangeReport:
         begin = time.monotonic()
-        with torch.no_grad():
-            with self._averager.get_tensors() as shared:
-                for tensor, parameter in zip(shared, self._parameters, strict=True):
-                    tensor.copy_(parameter)
-            if self._averager.step(timeout=self._options.timeout_s) is None:
-                raise RuntimeError(f"hivemind formed no average within {self._options.timeout_s:g} s")
-            with self._averager.get_tensors() as shared:
-                for tensor, parameter in zip(shared, self._parameters, strict=True):
-                    parameter.copy_(tensor)
+        limit_s = max(self._options.timeout_s, _LEAST_S)
+        while not self._all_have_a_mean(begin + limit_s - time.monotonic()):
+            if time.monotonic() > begin + limit_s - _LEAST_S:
+                raise RuntimeError(f"hivemind formed no average within {limit_s:g} s ({self._failure or 'elsewhere'})")
+        with torch.no_grad(), self._averager.get_tensors() as shared:
+            for tensor, parameter in zip(shared, self._parameters, strict=True):
+                parameter.copy_(tensor)
         return ExchangeReport(begin, exposed_s=time.monotonic() - begin, payload_bytes=self._round_bytes)
+
+    def _all_have_a_mean(self, left_s: float) -> bool:
+        """One attempt on every rank. By itself, hivemind would let those with a mean go on, and the others wait."""
+        with torch.no_grad(), self._averager.get_tensors() as shared:
+            for tensor, parameter in zip(shared, self._parameters, strict=True):
+                tensor.copy_(parameter)
+        step = self._averager.step(timeout=max(min(_ATTEMPT_S, left_s), _LEAST_S), wait=False)
+        try:
+            self._failure = None if step.result(left_s) is not None else "no group was found"
+        except Exception as error:  # hivemind passes on whatever its processes and its daemon raise
+            step.cancel()
+            self._failure = repr(error)
+        failed = torch.tensor([float(self._failure is not None)])
+        self._context.control.average(failed)
+        return not failed.item()
 
 
 def _own_address() -> str:
