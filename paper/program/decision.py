@@ -98,10 +98,16 @@ def rates_table(label: str, caption: str, folders: Sequence[CellFolder], baselin
         return
     keys = _varying([row.condition for row in compared.rates])
     head = ["arm", *(key.rpartition(".")[2] for key in keys), *_RATED]
-    rows = [[[phrase(compared.labels.get(row.algorithm, row.algorithm))],
+    rows = [[_in_two(compared.labels.get(row.algorithm, row.algorithm)),
              *([phrase(str(row.condition.get(key) or "–"))] for key in keys), *_rate_cells(label, row)]
             for row in compared.rates]  # fmt: skip
     yield Table(label, phrase(caption), [phrase(name) for name in head], rows)
+
+
+def _in_two(arm: str) -> Lines:
+    """Its options below its name: one line would be as wide as a column of the page."""
+    name, _, options = arm.partition("(")
+    return [phrase(name), phrase(f"({options}")] if options else [phrase(name)]
 
 
 def _rate_cells(label: str, row: RateRow) -> Iterator[Lines]:
