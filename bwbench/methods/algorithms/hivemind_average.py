@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib
 import importlib.util
 import os
@@ -132,7 +133,10 @@ class RunningHivemind(RunningLocally):
             allreduce_timeout=options.timeout_s,
             start=False,
         )
-        self._averager.run_in_background(timeout=_START_S)
+        try:
+            self._averager.run_in_background(timeout=_START_S)
+        except concurrent.futures.TimeoutError:
+            raise RuntimeError(f"hivemind's averager did not start within {_START_S:g} s") from None
         # A peer that looks for others before they listen fails, and looks again: many times on a slow machine.
         group.barrier().wait()
         size = ELEMENT_BYTES * sum(parameter.numel() for parameter in self._parameters)
