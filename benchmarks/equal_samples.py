@@ -61,14 +61,15 @@ def rows_of(cells: Sequence[Cell], folders: dict[str, Path], metric: str, baseli
     about: dict[str, dict[str, Any]] = {}
     for cell in cells:
         ids = (cell.id, identity(convergence_config(cell.config)))
-        folder = next((folders[one] for one in ids if one in folders), None)
+        # a cell that is planned and not yet composed has a folder, too
+        tested = ((folders[one], last_test(folders[one])) for one in ids if one in folders)
+        folder, metrics = next((found for found in tested if found[1] is not None), (None, None))
         row = about.setdefault(cell.arm, {"arm": cell.arm, "planned": set(), "undone": set()})
         row["planned"].add(cell.config.seed)
-        metrics = last_test(folder) if folder is not None else None
-        if metrics is None or metric not in metrics:
+        if folder is None or metrics is None or metric not in metrics:
             row["undone"].add(cell.config.seed)
             continue
-        status = CellFolder(folder).status if folder is not None else None
+        status = CellFolder(folder).status
         found.setdefault(cell.arm, {})[cell.config.seed] = metrics[metric]
         row |= {"optimizer": cell.config.optimizer.name, "lr": getattr(cell.config.optimizer.options, "lr", None)}
         if status is not None and status.payload_bytes is not None and status.steps:
