@@ -31,7 +31,7 @@ _START_S = 60.0  # of hivemind's daemon; its own 15 s are short where nodes shar
 # Peers look for one another so long. One whose exchange has failed looks for others that have had theirs: the sooner it
 # gives up, the sooner all of them can begin again. One that is early waits for the others so long.
 _ATTEMPT_S = 60.0
-_LEAST_S = 6.0  # hivemind declares itself for 5 s, and takes no shorter limit than that
+_LEAST_S = 6.0  # a peer declares itself for 5 s, and hivemind takes no shorter limit than that
 
 
 class HivemindConfig(ComponentConfig):
@@ -43,7 +43,7 @@ class HivemindConfig(ComponentConfig):
     """
 
     period: int = Field(16, ge=1)
-    timeout_s: float = Field(600.0, gt=0, alias="timeout")
+    timeout_s: float = Field(600.0, ge=_LEAST_S, alias="timeout")
 
 
 class HivemindAverage(AbstractAlgorithm):
@@ -165,7 +165,7 @@ class RunningHivemind(RunningLocally):
 
     def _average(self) -> ExchangeReport:
         begin = time.monotonic()
-        limit_s = max(self._options.timeout_s, _LEAST_S)
+        limit_s = self._options.timeout_s
         while not self._all_have_a_mean(begin + limit_s - time.monotonic()):
             if time.monotonic() > begin + limit_s - _LEAST_S:
                 raise RuntimeError(f"hivemind formed no average within {limit_s:g} s ({self._failure or 'elsewhere'})")
@@ -179,7 +179,7 @@ class RunningHivemind(RunningLocally):
         with torch.no_grad(), self._averager.get_tensors() as shared:
             for tensor, parameter in zip(shared, self._parameters, strict=True):
                 tensor.copy_(parameter)
-        step = self._averager.step(timeout=max(min(_ATTEMPT_S, left_s), _LEAST_S), wait=False)
+        step = self._averager.step(timeout=min(_ATTEMPT_S, left_s), wait=False)
         try:
             self._failure = None if step.result(left_s) is not None else "no group was found"
         except Exception as error:  # hivemind passes on whatever its processes and its daemon raise
