@@ -46,7 +46,7 @@ class DctTopK(AbstractSparseCodec):
     transform back. NaN and infinity make their whole block NaN, which is seen.
 
     What is decoded depends on the order in which a product of matrices sums up: replicas are bit-equal where all nodes
-    compute it alike, as with PowerSGD.
+    have the same kind of processor and as many threads.
     """
 
     Config = DctTopKConfig
@@ -149,7 +149,7 @@ class BlockLayout:
         """The coefficients of all blocks: fp32 of shape [num_elements], as ``x``."""
         coefficients = empty_fp32(self.num_elements)
         for grid in self.grids:
-            blocks = dct_matrix(grid.height) @ (grid.of(x) @ dct_matrix(grid.width).t())
+            blocks = dct_matrix(grid.height) @ (_elsewhere(grid.of(x)) @ dct_matrix(grid.width).t())
             coefficients[grid.begin : grid.end] = blocks.reshape(-1)
         return coefficients
 
@@ -157,9 +157,18 @@ class BlockLayout:
         """The inverse."""
         x = empty_fp32(self.num_elements)
         for grid in self.grids:
-            blocks = coefficients[grid.begin : grid.end].view(grid.down, grid.across, grid.height, grid.width)
+            blocks = _elsewhere(coefficients[grid.begin : grid.end])
+            blocks = blocks.view(grid.down, grid.across, grid.height, grid.width)
             grid.of(x).copy_(dct_matrix(grid.height).t() @ (blocks @ dct_matrix(grid.width)))
         return x
+
+
+def _elsewhere(blocks: torch.Tensor) -> torch.Tensor:
+    """A copy in torch's own memory, which begins at a multiple of 64 bytes on every node.
+
+    MKL sums up a product's terms by where its operands lie, so that the same blocks at another address give other bits.
+    """
+    return blocks.clone(memory_format=torch.contiguous_format)
 
 
 @cache

@@ -155,3 +155,15 @@ def test_demos_momentum_is_a_residual_that_decays():
         delta -= expected
         torch.testing.assert_close(rate * sent, expected, atol=1e-6, rtol=1e-4)
         torch.testing.assert_close(rate * codec.residual, delta, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("length", [11, 750, 8750, 10_007])
+def test_it_makes_the_same_bits_wherever_values_lie_in_memory(length):
+    """Memory begins elsewhere on each node, and a product of matrices may sum up by where its operands lie."""
+    layout, x = layout_of((), length, 64), normal(length)
+    forward, back = layout.transformed(x), layout.restored(x)
+    for offset in range(1, 17):
+        elsewhere = torch.empty(length + offset)[offset:]
+        elsewhere.copy_(x)
+        assert torch.equal(layout.transformed(elsewhere), forward)
+        assert torch.equal(layout.restored(elsewhere), back)
