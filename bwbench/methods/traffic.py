@@ -166,9 +166,9 @@ def transfer_time_s(link: Link, traffic: Traffic, *, beside_others: bool = False
         stations = [number for number in range(len(pairs)) if number not in link.air.wired]
         for number in stations:
             (sent, received), phy_bps = pairs[number], nodes[number].up_bps
-            up_s, down_s = link.air.contended_overhead_s(len(stations), phy_bps)
-            sending_s += _airtime_s(full, sent, phy_bps, up_s, down_s)
-            sending_s += _airtime_s(full, received, phy_bps, down_s, up_s)
+            frame_s, ack_s = (link.air.frame_s(size, phy_bps) for size in (full.num_bytes, ACK_FRAME_BYTES))
+            frames = (sent + received) / full.tcp_payload_bytes
+            sending_s += frames * (frame_s + ack_s / SEGMENTS_PER_ACK)
     else:
         serial_s = traffic.serial_bytes * full.wire_per_payload * 8 / min(node.slowest_bps for node in nodes)
         busiest_s = max(
@@ -234,10 +234,3 @@ def _slowest_line_s(full: FullFrame, ways: Iterable[Way], sites: SiteNetwork) ->
 def _line_s(full: FullFrame, data_bytes: float, back_bytes: float, rate_bps: float) -> float:
     """What one direction of a node's own line takes: payload, and the acknowledgements of what came the other way."""
     return (data_bytes * full.wire_per_payload + back_bytes * ack_per_payload(full)) * 8 / rate_bps
-
-
-def _airtime_s(full: FullFrame, data_bytes: float, rate_bps: float, overhead_s: float, ack_overhead_s: float) -> float:
-    """What payload between a station and the access point takes of the air, with the acknowledgements coming back."""
-    frames = data_bytes / full.tcp_payload_bytes
-    frame_s = overhead_s + full.num_bytes * 8 / rate_bps
-    return frames * (frame_s + (ack_overhead_s + ACK_FRAME_BYTES * 8 / rate_bps) / SEGMENTS_PER_ACK)

@@ -105,14 +105,11 @@ class Air:
         """Bits of full frames per second while one station with this PHY rate sends full aggregates alone."""
         return self.most_frames(phy_bps) * self.frame_bytes * 8 / self.full_s(phy_bps)
 
-    def contended_overhead_s(self, num_receivers: int, phy_bps: float) -> tuple[float, float]:
-        """Overhead of a frame on its way up and on its way down while all stations send and all of it is passed on.
+    def frame_s(self, num_bytes: float, phy_bps: float) -> float:
+        """Airtime of a frame that shares the overhead of a full transmission with others.
 
-        Under packet fairness every station gets a transmission for each one of the access point, which has to carry
-        what all of them send: so the access point's are full, and what it sends to ``num_receivers`` stations in as
-        many turns has come up in as many transmissions of each sender, of few frames each. Under airtime fairness, and
-        where the access point passes nothing on, all are full.
+        TCP is clocked by its acknowledgements: what the access point passes on in one transmission is acknowledged in
+        one, and sent on in one. So few stations contend at a time, the access point gets its turns, and transmissions
+        are full, up and down. Where senders do not wait for receivers, packet fairness starves the access point.
         """
-        full = self.most_frames(phy_bps)
-        transmissions = min(max(num_receivers, 1), full) if self.fairness == "packet" else 1
-        return self.overhead_s * transmissions / full, self.overhead_s / full
+        return self.overhead_s / self.most_frames(phy_bps) + num_bytes * 8 / phy_bps
