@@ -44,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(standing_table(options.source, options.results))
             return EXIT_OK
         if options.pages:
-            print("\n".join(map(str, write_pages(Path(), Records(options.results)))))
+            records = records_of(load_outline(options.source), options.source, options.results)
+            print("\n".join(map(str, write_pages(Path(), records))))
             return EXIT_OK
         if options.claims:
             print("\n".join(claim_lines(options.source, options.results)))

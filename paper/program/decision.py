@@ -69,16 +69,17 @@ def _decision_cells(one: Decision, records: Records) -> Iterator[Lines]:
 
 
 def _alone(records: Records, experiment: str) -> str:
-    """The arm of one node alone; empty where there is none."""
-    roles = {str(folder.cell.arm): standing_of(folder.cell).role for folder in records.done(experiment)}
-    return next((arm for arm, role in sorted(roles.items()) if role == REFERENCE), "")
+    """The arm of one node alone; of several the one without options. Empty where there is none."""
+    cells = [folder.cell for folder in records.done(experiment)]
+    arms = {str(cell.arm) for cell in cells if standing_of(cell).role == REFERENCE}
+    return min(arms, key=lambda arm: ("(" in arm, arm), default="")
 
 
 def _gain(claim: Claim, arm: str, over: str, records: Records) -> Lines:
     """How many times as fast an arm is; nothing where it is the reference itself, or where that was not run there."""
     if over in ("", arm):
         return _NONE
-    fields = {"name": f"{claim.name}-over-{over}", "kind": "ratio", "arm": arm, "over": over, "where": claim.where}
+    fields = {"name": f"{claim.name}-over-{over.partition('(')[0]}", "kind": "ratio", "arm": arm, "over": over, "where": claim.where}
     asked = Claim(experiment=claim.experiment, **fields)
     try:
         value = evaluate(asked, records)

@@ -9,6 +9,7 @@ import pytest
 from fixtures_paper import ROOT, write_records
 
 from bwbench.base.errors import ConfigError
+from paper.program.build import load_outline, records_of
 from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.pages import HEADLINE, PAGES, PICTURE, draw_picture, filled
 
@@ -50,7 +51,7 @@ def test_what_cannot_be_made_is_said(records: Records, asked: str, error: type[E
 
 @pytest.mark.thorough  # reads every published record
 def test_the_pages_say_what_the_records_say(tmp_path: Path) -> None:
-    records = Records(RESULTS)
+    records = records_of(load_outline(ROOT / "paper"), ROOT / "paper", RESULTS)
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8")
         assert filled(text, records) == text, "python -m paper.program --pages"
