@@ -79,7 +79,8 @@ def _gain(claim: Claim, arm: str, over: str, records: Records) -> Lines:
     """How many times as fast an arm is; nothing where it is the reference itself, or where that was not run there."""
     if over in ("", arm):
         return _NONE
-    fields = {"name": f"{claim.name}-over-{over.partition('(')[0]}", "kind": "ratio", "arm": arm, "over": over, "where": claim.where}
+    name = f"{claim.name}-over-{over.partition('(')[0]}"
+    fields = {"name": name, "kind": "ratio", "arm": arm, "over": over, "where": claim.where}
     asked = Claim(experiment=claim.experiment, **fields)
     try:
         value = evaluate(asked, records)

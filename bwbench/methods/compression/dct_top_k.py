@@ -149,7 +149,7 @@ class BlockLayout:
         """The coefficients of all blocks: fp32 of shape [num_elements], as ``x``."""
         coefficients = empty_fp32(self.num_elements)
         for grid in self.grids:
-            blocks = dct_matrix(grid.height) @ (_elsewhere(grid.of(x)) @ dct_matrix(grid.width).t())
+            blocks = dct_matrix(grid.height) @ (_to_multiply(grid.of(x)) @ dct_matrix(grid.width).t())
             coefficients[grid.begin : grid.end] = blocks.reshape(-1)
         return coefficients
 
@@ -157,17 +157,20 @@ class BlockLayout:
         """The inverse."""
         x = empty_fp32(self.num_elements)
         for grid in self.grids:
-            blocks = _elsewhere(coefficients[grid.begin : grid.end])
+            blocks = _to_multiply(coefficients[grid.begin : grid.end])
             blocks = blocks.view(grid.down, grid.across, grid.height, grid.width)
             grid.of(x).copy_(dct_matrix(grid.height).t() @ (blocks @ dct_matrix(grid.width)))
         return x
 
 
-def _elsewhere(blocks: torch.Tensor) -> torch.Tensor:
-    """A copy in torch's own memory, which begins at a multiple of 64 bytes on every node.
+def _to_multiply(blocks: torch.Tensor) -> torch.Tensor:
+    """These blocks so that their product has the same bits on every node and in every thread.
 
-    MKL sums up a product's terms by where its operands lie, so that the same blocks at another address give other bits.
+    MKL sums up by where operands lie: so they are copied into torch's own memory, which begins at a multiple of 64
+    bytes. And by how many threads it has: a thread's first product would have as many as there are processors, until
+    torch is asked for their number.
     """
+    torch.get_num_threads()
     return blocks.clone(memory_format=torch.contiguous_format)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -167,3 +170,21 @@ def test_it_makes_the_same_bits_wherever_values_lie_in_memory(length):
         elsewhere.copy_(x)
         assert torch.equal(layout.transformed(elsewhere), forward)
         assert torch.equal(layout.restored(elsewhere), back)
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="a second thread needs a second processor")
+def test_it_makes_the_same_bits_in_a_thread_that_has_multiplied_nothing_yet():
+    script = """
+import threading, torch
+torch.set_num_threads(1)
+from bwbench.methods.compression.dct_top_k import layout_of
+layout, x = layout_of((), 750, 64), torch.randn(750, generator=torch.Generator().manual_seed(0))
+made = [layout.restored(x)]
+for _ in range(3):
+    thread = threading.Thread(target=lambda: made.append(layout.restored(x)))
+    thread.start()
+    thread.join()
+print(len(made), all(torch.equal(one, made[0]) for one in made))
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert said.stdout.split() == ["4", "True"]
