@@ -149,8 +149,8 @@ def transfer_time_s(link: Link, traffic: Traffic, *, beside_others: bool = False
 
     ``medium: switched``: the direction that takes longest of any node, with the acknowledgements of what comes the
     other way, plus what cannot overlap; between sites also each of the lines that nodes share. ``medium: shared``: the
-    airtime of all frames of all nodes, acknowledgements too, up to the access point and down again. Rates that change
-    count by their mean.
+    airtime of all frames of all nodes, acknowledgements too, up to the access point and down again, in full
+    transmissions, as TCP was measured to send them. Rates that change count by their mean.
 
     Args:
         beside_others: of each rate counts what the link's cross traffic leaves of it in mean.

@@ -79,6 +79,7 @@ def _gain(claim: Claim, arm: str, over: str, records: Records) -> Lines:
     """How many times as fast an arm is; nothing where it is the reference itself, or where that was not run there."""
     if over in ("", arm):
         return _NONE
+    # A claim's name has letters, digits and hyphens.
     name = f"{claim.name}-over-{over.partition('(')[0]}"
     fields = {"name": name, "kind": "ratio", "arm": arm, "over": over, "where": claim.where}
     asked = Claim(experiment=claim.experiment, **fields)

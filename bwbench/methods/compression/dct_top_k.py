@@ -164,13 +164,13 @@ class BlockLayout:
 
 
 def _to_multiply(blocks: torch.Tensor) -> torch.Tensor:
-    """These blocks so that their product has the same bits on every node and in every thread.
+    """These blocks so that their product has the same bits wherever they lie and in every thread of such a machine.
 
     MKL sums up by where operands lie: so they are copied into torch's own memory, which begins at a multiple of 64
     bytes. And by how many threads it has: a thread's first product would have as many as there are processors, until
     torch is asked for their number.
     """
-    torch.get_num_threads()
+    torch.get_num_threads()  # for its effect
     return blocks.clone(memory_format=torch.contiguous_format)
 
 

@@ -108,8 +108,8 @@ class Air:
     def frame_s(self, num_bytes: float, phy_bps: float) -> float:
         """Airtime of a frame that shares the overhead of a full transmission with others.
 
-        TCP is clocked by its acknowledgements: what the access point passes on in one transmission is acknowledged in
-        one, and sent on in one. So few stations contend at a time, the access point gets its turns, and transmissions
-        are full, up and down. Where senders do not wait for receivers, packet fairness starves the access point.
+        Our reading of why TCP's are full, up and down: what the access point passes on in one transmission is
+        acknowledged in one, and sent on in one, so that few stations contend at a time. Where senders do not wait for
+        receivers, packet fairness starves the access point.
         """
         return self.overhead_s / self.most_frames(phy_bps) + num_bytes * 8 / phy_bps

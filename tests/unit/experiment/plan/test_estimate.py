@@ -353,6 +353,18 @@ def test_a_shared_air_takes_what_the_mac_costs() -> None:
     assert wired == pytest.approx(0.75 * free)
 
 
+@pytest.mark.parametrize("num_nodes", [4, 8])
+@pytest.mark.parametrize("fairness", ["packet", "airtime"])
+def test_on_an_air_that_aggregates_transmissions_are_full(num_nodes: int, fairness: str) -> None:
+    link = _link(bandwidth="144 Mbit/s", medium="shared", standard="802.11n", fairness=fairness)
+    assert link.air is not None
+    frame_s = link.air.full_s(144e6) / link.air.most_frames(144e6)
+    frames = 2 * sum(_ring_traffic(num_nodes, 1e6).payload_bytes_per_rank) / 1448  # up to the access point and down
+    waiting_s = waiting_time_s(link, _ring_traffic(num_nodes, 1e6))
+    data_s = transfer_time_s(link, _ring_traffic(num_nodes, 1e6)) - waiting_s
+    assert frames * frame_s < data_s < 1.5 * frames * frame_s  # the rest are acknowledgements
+
+
 def _link(**keys: object) -> Link:
     return Link.model_validate(keys)
 
