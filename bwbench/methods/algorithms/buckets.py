@@ -257,7 +257,8 @@ class BucketExchange(AbstractRunning):
         self._leaving.clear()
         self._missing = [len(bucket) for bucket in self.buffers.buckets]
         self._num_launched = 0
-        self._due = [threading.Event() for _ in self.buffers.buckets]
+        if self._context.write_gradient is not None:
+            self._due = [threading.Event() for _ in self.buffers.buckets]
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[None]:
         """Only the last micro-step's gradients are complete, so only there are buckets handed over."""

@@ -10,14 +10,14 @@ from typing import NamedTuple
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts, Exchange
 from bwbench.methods.collectives.transport import (
+    SLOW,
     ExchangeMemory,
     Round,
     Span,
     aligned,
+    cutting_for,
     in_flight_bytes,
-    largest_segment_bytes,
     ring_groups,
-    segment_count,
 )
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import dist, torch
@@ -57,7 +57,7 @@ class Ring(AbstractKeepingParts):
     buffers are announced before the first byte is sent, because gloo holds a message back until the receiver has
     announced a buffer, which would cost one more latency in every round. On a slow link an
     exchange keeps no more under way than fits into it and its queue (``in_flight_bytes``): large buckets go round in
-    several groups. On a fast one segments are larger, as each costs time (``largest_segment_bytes``).
+    several groups. On a fast one segments are larger, as each costs time (``cutting_for``).
 
     Small buckets, where latency rules, take the exchange in two rounds: the same bytes without going round.
 
@@ -85,7 +85,7 @@ class Ring(AbstractKeepingParts):
         """2(N-1)/N of each bucket sent and received by every rank, in 2(N-1) rounds, or in 2 where it is small."""
         traffic = ring_traffic(num_nodes, bucket_payload_bytes)
         chunks = [-(-size // num_nodes) for size in bucket_payload_bytes]
-        messages = 2 * num_nodes * (num_nodes - 1) * sum(map(segment_count, chunks))
+        messages = 2 * num_nodes * (num_nodes - 1) * sum(map(SLOW.count, chunks))
         num_small = sum(goes_directly(size, num_nodes) for size in bucket_payload_bytes)
         peers: Peers = "all" if num_small == len(bucket_payload_bytes) else "next"
         rounds = traffic.rounds - 2 * (num_nodes - 2) * num_small
@@ -111,8 +111,7 @@ class Ring(AbstractKeepingParts):
             return
         place, size = round_.place, round_.size
         told = self.link if self.options.paced else None
-        most_bytes, largest_bytes = in_flight_bytes(told, size), largest_segment_bytes(told, size)
-        groups = ring_groups(bucket.numel(), size, codec, most_bytes, largest_bytes)
+        groups = ring_groups(bucket.numel(), size, codec, in_flight_bytes(told, size), cutting_for(told, size))
         incoming = self._announce(groups, bucket, codec, round_)
         last_hop = 2 * (size - 1) - 1
         sends: list[dist.Work] = []

@@ -263,10 +263,10 @@ class Distributed(AbstractUnevenSteps):
             self._agree()
 
     def _zero_grad(self, set_to_none: bool) -> None:  # noqa: FBT001 (torch's)
-        """Zero in place, because gradients are views into buckets; a step whose gradients were there is skipped."""
+        """As torch does it; a step begins with zeros in its buckets. One whose gradients were there is skipped."""
         self._check_backward()
         self._skip()
-        self._plain_zero_grad(set_to_none=False)
+        self._plain_zero_grad(set_to_none=set_to_none)
         self._clean = True
         if set_to_none:
             self.gradients.cleared()

@@ -10,11 +10,12 @@ from bwbench.methods.collectives.collective_contract import inputs, make_codec
 from bwbench.methods.collectives.rank_threads import round_of, run_ranks
 from bwbench.methods.collectives.transport import (
     LARGEST_SEGMENT_BYTES,
+    SLOW,
+    Cutting,
     cut,
+    cutting_for,
     in_flight_bytes,
-    largest_segment_bytes,
     ring_groups,
-    segment_count,
     split,
 )
 from bwbench.methods.compression.codec import NoCompression
@@ -33,7 +34,7 @@ def test_split_covers_everything_once(length, count):
 
 @given(st.integers(0, 10**8))
 def test_segments_are_neither_many_nor_large(num_bytes):
-    count = segment_count(num_bytes)
+    count = SLOW.count(num_bytes)
     assert count == 1 or num_bytes / count >= 4096
     assert num_bytes / count <= LARGEST_SEGMENT_BYTES
 
@@ -72,12 +73,17 @@ def test_groups_cover_everything_once_and_keep_the_chunk(num_elements, num_ranks
     ],
 )
 def test_segments_are_larger_where_the_link_is_fast(link, largest_bytes):
-    assert largest_segment_bytes(link, num_ranks=4) == largest_bytes
+    assert cutting_for(link, num_ranks=4).largest_bytes == largest_bytes
 
 
 @pytest.mark.parametrize("num_bytes, largest_bytes, count", [(8 << 20, 4 << 20, 4), (20 << 20, 4 << 20, 5), (9, 1, 1)])
 def test_there_are_four_of_a_chunk_or_as_many_as_the_largest_size_takes(num_bytes, largest_bytes, count):
-    assert segment_count(num_bytes, largest_bytes) == count
+    assert Cutting(largest_bytes).count(num_bytes) == count
+
+
+def test_there_are_two_of_a_chunk_where_nothing_is_known_of_the_link():
+    assert [cutting_for(link).count(8 << 20) for link in (None, UNSHAPED, Link(bandwidth="1 Gbit/s"))] == [2, 2, 4]
+    assert [cutting_for(None).count(num_bytes) for num_bytes in (8191, 8192, 10 << 20)] == [1, 2, 3]
 
 
 def test_nothing_to_cut():
@@ -154,5 +160,5 @@ def test_a_slow_line_of_a_site_holds_its_own_queue():
 def test_between_sites_the_slowest_line_says_how_large_a_segment_is():
     lan = {"bandwidth": "2 Gbit/s", "latency": "0.1 ms"}
     sites = {"a": {"bandwidth": "400 Mbit/s"}, "b": {"bandwidth": "900 Mbit/s"}}
-    assert largest_segment_bytes(Link.model_validate({**lan, "sites": sites}), 4) == 1_000_000
-    assert largest_segment_bytes(Link.model_validate(lan), 4) > 1_000_000
+    assert cutting_for(Link.model_validate({**lan, "sites": sites}), 4).largest_bytes == 1_000_000
+    assert cutting_for(Link.model_validate(lan), 4).largest_bytes > 1_000_000
