@@ -160,7 +160,7 @@ class Row:
         """The same for entries of the same search: arm or kin, workload, and what was tuned."""
         if self.one_seed:
             return canonical({**self.setting, "optimizer": without_rate(self.optimizer)})
-        return canonical([self.learns, without_rate(self.optimizer)])
+        return _key(self.learns, self.optimizer)
 
     @property
     def one_seed(self) -> bool:
@@ -202,6 +202,15 @@ def learning_of(setting: Setting, options: Options) -> str:
     """The same for settings whose replicas learn alike, whatever the optimizer, and which aim at the same target."""
     tuned = {name: sorted(map(canonical, values)) for name, values in options.items()}
     return canonical([kin_key(setting), setting["target"], tuned])
+
+
+def search_key(config: CellConfig, options: Options) -> str:
+    """``Row.key`` of what several seeds decide for a cell: its kin, workload, target, and what is tuned."""
+    return _key(learning_of(setting_of(config), options), config.optimizer)
+
+
+def _key(learns: str, optimizer: Component) -> str:
+    return canonical([learns, without_rate(optimizer)])
 
 
 def middle_target(config: CellConfig) -> TargetConfig | None:

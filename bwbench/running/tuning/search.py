@@ -16,14 +16,15 @@ from statistics import fmean
 
 from bwbench.base.errors import CellTakenError, ConfigError
 from bwbench.base.plain_data import Json, JsonObject, canonical
-from bwbench.base.registry import ALGORITHMS, OPTIMIZERS
+from bwbench.base.registry import ALGORITHMS, COLLECTIVES, OPTIMIZERS
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import needs_workers
+from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tune_block import TuneBlock, as_searched, tuned_options, variants_of, with_options
 from bwbench.experiment.config.tuned import with_rate
-from bwbench.experiment.config.tuned_table import RateTrial, Row, middle_target, setting_of
+from bwbench.experiment.config.tuned_table import RateTrial, Row, middle_target, search_key, setting_of
 from bwbench.experiment.kin import kin_key
 from bwbench.experiment.plan.assess import UNREADABLE, PlannedCell, assess
 from bwbench.experiment.plan.cell import MAX_SLUG, UNSAFE, Cell
@@ -110,15 +111,18 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequenc
     Args:
         seed: of the first training at each rate, others follow it; none that the experiment reports.
         widen: powers of two that are added to both ends of every grid, before it grows by itself.
-        rows: of the table; a training in it is not done again on another machine.
+        rows: of the table; a training in it is not done again on another machine, nor by the kin of what trained.
 
     Raises:
         ConfigError: a seed is one of the experiment's.
     """
     found: dict[str, list[_Asked]] = {}
+    trained = {row.key: row for row in rows if not row.one_seed}
     for point in experiment.points_to_tune:
         config, options = _trial_config(point.config, seed), tuned_options(experiment.tune, point.config)
         key = canonical([kin_key(config), setting_of(config)["target"], options])
+        if (row := trained.get(search_key(config, options))) is not None:
+            config = _trial_config(_as_trained(point.config, row), seed)
         found.setdefault(key, []).append(_Asked(arm_name(point.config), config, options))
     searches = [_search(asked, experiment.tune, widen) for asked in found.values()]
     most = max(len(search.variants) for search in searches)
@@ -183,6 +187,19 @@ def _search(asked: Sequence[_Asked], tune: TuneBlock, widen: int) -> Search:
             text = f"{key} has the values {', '.join(values)}, and cells that differ in it share one search"
             notes.append(f"{search.words}: {text}: it takes {values[0]}")
     return replace(search, notes=tuple(notes))
+
+
+def _as_trained(config: CellConfig, row: Row) -> CellConfig:
+    """The cell by the method that trained for a row of its kin: what has been searched is not searched again.
+
+    A new search would come to another rate by chance, under which experiments that use the row would train anew.
+    """
+    method = {
+        "algorithm": parse_component(row.setting["algorithm"], ALGORITHMS),
+        "collective": parse_component(row.setting["collective"], COLLECTIVES),
+        "compression": parse_chain(row.setting["compression"]),
+    }
+    return config.model_copy(update=method)
 
 
 def _trial_config(config: CellConfig, seed: int) -> CellConfig:

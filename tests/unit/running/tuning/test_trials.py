@@ -10,7 +10,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.tuned_table import Made, RateTrial, TunedEntry, setting_of
 from bwbench.records import write_json_atomic
-from bwbench.running.tuning.search import progress, searches_of, tune
+from bwbench.running.tuning.search import progress, searches_of, tune, waiting
 from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, write_table
 from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load, on
 
@@ -63,6 +63,21 @@ def test_losses_decide_where_no_rate_reaches_the_target(tmp_path):
     (entry,), _ = entries_after(tmp_path, lambda lr: {"loss": 0.2 + math.log2(lr / 0.025) ** 2})
     assert entry.lr == pytest.approx(0.025, rel=0.2)
     assert entry.samples_to_target is None and entry.loss > 0
+
+
+def test_kin_of_what_a_table_holds_train_nothing_and_join_its_entry(tmp_path):
+    """A search of their own would come to another rate, under which the other experiments of the table train anew."""
+    table, ring = tmp_path / "rates.yaml", BASE + "algorithm: ring-fp16\n"
+    (tmp_path / "first").mkdir()
+    ((entry,), _) = entries_after(tmp_path / "first", valley(0.05), BASE + "algorithm: ddp\n")
+    write_table(table, "study", 1000, [entry])
+    rows, trainer, found = read_rows(table, 1000, ()), Trainer(valley(0.4)), []
+    searches = searches_of(load(tmp_path, ring, tuning=True), seed=1000, rows=rows)
+    tune(searches, tmp_path, [1.0], Quiet(), lambda *one: found.append(settled(rows, entry_of(*one))), on(trainer))
+    assert not trainer.ran and merged(rows, found) == [entry.model_copy(update={"arms": ("ddp", "ring-fp16")})]
+    longer = ring.replace("samples: 4000", "samples: 8000")
+    (search,) = searches_of(load(tmp_path, longer, tuning=True), seed=1000, rows=rows)
+    assert len(waiting(search, tmp_path)) > 0, "a training to another limit is another training"
 
 
 def test_a_grid_grows_for_all_arms_until_the_best_lies_inside(tmp_path):
