@@ -8,8 +8,10 @@ A script measures in one function, which asks for its ranks, and trains in anoth
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,11 +35,14 @@ def run_script(main: Callable[[], None], train: Callable[[Asked], None]) -> None
         main()
 
 
-def ask_ranks(script: str, link: Link, num_hosts: int, asked: Asked, limit_s: float, per_host: int = 1) -> list[Told]:
+def ask_ranks(
+    script: str, link: Link | None, num_hosts: int, asked: Asked, limit_s: float, per_host: int = 1
+) -> list[Told]:
     """Run all ranks to their end, and return what each of them told, by rank.
 
     Args:
         script: its file; what its ``train`` is called with is ``asked``, and where to ``tell``.
+        link: between the hosts; None for ordinary processes on this machine's loopback.
         limit_s: for all of them together.
         per_host: ranks of a host, whose numbers are consecutive.
 
@@ -45,28 +50,36 @@ def ask_ranks(script: str, link: Link, num_hosts: int, asked: Asked, limit_s: fl
         SystemExit: one failed, or they took longer.
     """
     num_ranks = num_hosts * per_host
-    with tempfile.TemporaryDirectory() as folder, emulate(link, num_hosts) as nodes:
+    on_link = contextlib.nullcontext([]) if link is None else emulate(link, num_hosts)
+    with tempfile.TemporaryDirectory() as folder, on_link as nodes:
         words = [sys.executable, script, AS_RANK, json.dumps({**asked, OUT: folder})]
         processes = []
         for rank in range(num_ranks):
-            node = nodes[rank // per_host]
+            node = nodes[rank // per_host] if nodes else None
             environment = {
                 **os.environ,
-                **node.environment,
+                **(node.environment if node else {"GLOO_SOCKET_IFNAME": "lo"}),
                 "RANK": str(rank),
                 "WORLD_SIZE": str(num_ranks),
                 "LOCAL_WORLD_SIZE": str(per_host),
                 "LOCAL_RANK": str(rank % per_host),
-                "MASTER_ADDR": nodes[0].address,
+                "MASTER_ADDR": nodes[0].address if nodes else "127.0.0.1",
                 "MASTER_PORT": PORT,
                 "OMP_NUM_THREADS": "1",
-                "INTERFACE": node.interface,
+                "INTERFACE": node.interface if node else "lo",
             }
-            processes.append(node.popen(words, env=environment))
+            start = node.popen if node else subprocess.Popen
+            processes.append(start(words, env=environment))
         deadline = time.monotonic() + limit_s
-        for process in processes:
-            if process.wait(max(0.0, deadline - time.monotonic())) != 0:
-                raise SystemExit(f"a rank failed, or took longer than {limit_s:.0f} s")
+        try:
+            ended = [process.wait(max(0.0, deadline - time.monotonic())) for process in processes]
+        except subprocess.TimeoutExpired:
+            raise SystemExit(f"the ranks took longer than {limit_s:.0f} s") from None
+        finally:
+            for process in processes:
+                process.kill()
+        if any(ended):
+            raise SystemExit(f"ranks ended with {ended}")
         return [json.loads(_file_of(rank, folder).read_text()) for rank in range(num_ranks)]
 
 
