@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from bwbench.network.link import Link
 Asked = dict[str, Any]  # by the script of its ranks
 Told = dict[str, Any]  # by a rank of what it measured
 AS_RANK, OUT, PORT = "--as-rank", "out", "29500"
+POLL_S = 0.1
 
 
 def run_script(main: Callable[[], None], train: Callable[[Asked], None]) -> None:
@@ -51,36 +53,50 @@ def ask_ranks(
     """
     num_ranks = num_hosts * per_host
     on_link = contextlib.nullcontext([]) if link is None else emulate(link, num_hosts)
+    port = str(_free_port())
     with tempfile.TemporaryDirectory() as folder, on_link as nodes:
         words = [sys.executable, script, AS_RANK, json.dumps({**asked, OUT: folder})]
-        processes = []
-        for rank in range(num_ranks):
-            node = nodes[rank // per_host] if nodes else None
-            environment = {
-                **os.environ,
-                **(node.environment if node else {"GLOO_SOCKET_IFNAME": "lo"}),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(num_ranks),
-                "LOCAL_WORLD_SIZE": str(per_host),
-                "LOCAL_RANK": str(rank % per_host),
-                "MASTER_ADDR": nodes[0].address if nodes else "127.0.0.1",
-                "MASTER_PORT": PORT,
-                "OMP_NUM_THREADS": "1",
-                "INTERFACE": node.interface if node else "lo",
-            }
-            start = node.popen if node else subprocess.Popen
-            processes.append(start(words, env=environment))
-        deadline = time.monotonic() + limit_s
+        processes: list[Any] = []
         try:
-            ended = [process.wait(max(0.0, deadline - time.monotonic())) for process in processes]
-        except subprocess.TimeoutExpired:
-            raise SystemExit(f"the ranks took longer than {limit_s:.0f} s") from None
+            for rank in range(num_ranks):
+                node = nodes[rank // per_host] if nodes else None
+                environment = {
+                    **os.environ,
+                    **(node.environment if node else {"GLOO_SOCKET_IFNAME": "lo"}),
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(num_ranks),
+                    "LOCAL_WORLD_SIZE": str(per_host),
+                    "LOCAL_RANK": str(rank % per_host),
+                    "MASTER_ADDR": nodes[0].address if nodes else "127.0.0.1",
+                    "MASTER_PORT": PORT if nodes else port,
+                    "OMP_NUM_THREADS": "1",
+                    "INTERFACE": node.interface if node else "lo",
+                }
+                start = node.popen if node else subprocess.Popen
+                processes.append(start(words, env=environment))
+            _wait(processes, limit_s)
         finally:
             for process in processes:
                 process.kill()
-        if any(ended):
-            raise SystemExit(f"ranks ended with {ended}")
+                process.wait()
         return [json.loads(_file_of(rank, folder).read_text()) for rank in range(num_ranks)]
+
+
+def _wait(processes: list[Any], limit_s: float) -> None:
+    """Until all have ended well. Raises SystemExit as soon as one fails, or where they take longer."""
+    deadline = time.monotonic() + limit_s
+    while (codes := [process.poll() for process in processes]) != [0] * len(processes):
+        for rank, code in enumerate(codes):
+            if code:
+                raise SystemExit(f"rank {rank} failed: it ended with {code}")
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the ranks took longer than {limit_s:.0f} s")
+        time.sleep(POLL_S)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def tell(asked: Asked, told: Told) -> None:

@@ -78,6 +78,13 @@ class GradientBuffers:
         for index in self.views:
             self.keep(index, copy=False)
 
+    def restore(self, bucket: int) -> None:
+        """Gradients that were set to None since ``clear`` are zero again, and not what was thrown away."""
+        for index in self.buckets[bucket]:
+            if self.parameters[index].grad is None:
+                self.keep(index, copy=False)
+                self.views[index].zero_()
+
     def keep(self, index: int, *, copy: bool = True) -> None:
         """Put a parameter's gradient back into its buffer, where something has given it one elsewhere."""
         parameter, view, place = self.parameters[index], self.views[index], self._places[index]
@@ -140,6 +147,8 @@ def check_gradients(context: Context, buffers: GradientBuffers, buckets: Iterabl
     written to be sent are finite.
     """
     for bucket in () if context.write_gradient is not None else buckets:
+        if not sent:
+            buffers.restore(bucket)
         if is_finite(buffers.flat[bucket]):
             continue
         if context.user_loop is not None:
@@ -361,6 +370,8 @@ class BucketExchange(AbstractRunning):
 
         A device is asked and answers later, and the copy to the host begins, while the backward pass goes on.
         """
+        if self._context.user_loop is not None and self._sends_gradients:
+            self.buffers.restore(bucket)
         if self._device.elsewhere and not self._context.collective.takes_turns:
             self._leaving[bucket] = _Leaving(self.buffers.flat[bucket], copied=self._sends_gradients)
         elif self._context.user_loop is not None:

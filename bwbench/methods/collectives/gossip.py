@@ -12,7 +12,7 @@ from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import (
     LENGTH_BYTES,
-    SLOW,
+    USUAL,
     ExchangeMemory,
     Round,
     cut,
@@ -73,7 +73,7 @@ class GossipPair(AbstractCollective):
         if num_nodes == 1:
             return Traffic.none(1)
         each = (float(sum(bucket_payload_bytes)),) * num_nodes
-        messages = num_nodes * sum(map(SLOW.count, bucket_payload_bytes))
+        messages = num_nodes * sum(map(USUAL.count, bucket_payload_bytes))
         return Traffic(each, each, len(bucket_payload_bytes), messages=messages)
 
     def reset(self) -> None:

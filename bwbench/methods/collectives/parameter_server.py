@@ -9,7 +9,7 @@ from pydantic import Field
 from bwbench.base.component import ComponentConfig
 from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
-from bwbench.methods.collectives.transport import SLOW, ExchangeMemory, Round, Span, cut, frame, unframe
+from bwbench.methods.collectives.transport import USUAL, ExchangeMemory, Round, Span, cut, frame, unframe
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import torch
 from bwbench.methods.traffic import Traffic
@@ -57,8 +57,8 @@ class ParameterServer(AbstractKeepingParts):
         payload = float(sum(bucket_payload_bytes))
         each = tuple((num_nodes - 1 if rank == self.options.server else 1) * payload for rank in range(num_nodes))
         last = bucket_payload_bytes[-1] if bucket_payload_bytes else 0
-        serial = (num_nodes - 1) * last / SLOW.count(last)
-        messages = 2 * (num_nodes - 1) * sum(map(SLOW.count, bucket_payload_bytes))
+        serial = (num_nodes - 1) * last / USUAL.count(last)
+        messages = 2 * (num_nodes - 1) * sum(map(USUAL.count, bucket_payload_bytes))
         return Traffic(each, each, 2 * len(bucket_payload_bytes), serial, messages=messages, peers="hub")
 
     def _memory(self, num_nodes: int, num_elements: int, codec: AbstractCodec) -> ExchangeMemory:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bwbench.base.component import ComponentConfig
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts, Exchange
 from bwbench.methods.collectives.transport import (
-    SLOW,
+    USUAL,
     ExchangeMemory,
     Round,
     Span,
@@ -85,7 +85,7 @@ class Ring(AbstractKeepingParts):
         """2(N-1)/N of each bucket sent and received by every rank, in 2(N-1) rounds, or in 2 where it is small."""
         traffic = ring_traffic(num_nodes, bucket_payload_bytes)
         chunks = [-(-size // num_nodes) for size in bucket_payload_bytes]
-        messages = 2 * num_nodes * (num_nodes - 1) * sum(map(SLOW.count, chunks))
+        messages = 2 * num_nodes * (num_nodes - 1) * sum(map(USUAL.count, chunks))
         num_small = sum(goes_directly(size, num_nodes) for size in bucket_payload_bytes)
         peers: Peers = "all" if num_small == len(bucket_payload_bytes) else "next"
         rounds = traffic.rounds - 2 * (num_nodes - 2) * num_small

@@ -13,7 +13,7 @@ from bwbench.base.component import ComponentConfig
 from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.transport import (
-    SLOW,
+    USUAL,
     ExchangeMemory,
     Round,
     aligned,
@@ -126,7 +126,7 @@ class ScatterGather(AbstractKeepingParts):
         A header that a codec puts before each part is not counted.
         """
         each = (2 * (num_nodes - 1) / num_nodes * sum(bucket_payload_bytes),) * num_nodes
-        pieces = sum(SLOW.count(-(-size // num_nodes)) for size in bucket_payload_bytes)
+        pieces = sum(USUAL.count(-(-size // num_nodes)) for size in bucket_payload_bytes)
         messages = 2 * num_nodes * (num_nodes - 1) * pieces
         return Traffic(each, each, 2 * len(bucket_payload_bytes), messages=messages)
 
@@ -137,14 +137,14 @@ class ScatterGather(AbstractKeepingParts):
         if isinstance(codec, NoCompression):
             return ExchangeMemory(kept, chunk)
         sent = payload if codec.sums_on_ring else 2 * payload  # each as it is, and with its length before it
-        return ExchangeMemory(kept, sent + chunk / 2, codec.kept_copies * chunk)
+        return ExchangeMemory(kept, sent + chunk, codec.kept_copies * chunk)
 
     def _flows(self, num_members: int) -> int:
         return num_members - 1
 
     def _average(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
         chunk = -(-bucket.numel() // round_.size)
-        cutting = SLOW
+        cutting = USUAL
         if codec.sums_on_ring:  # others encode each piece by itself, so that the bits depend on the cut
             fitting = cutting_for(self.link, round_.size)
             cutting = replace(fitting, largest_bytes=min(LARGEST_PIECE_BYTES, fitting.largest_bytes))

@@ -24,8 +24,7 @@ from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tune_block import TuneBlock, as_searched, tuned_options, variants_of, with_options
 from bwbench.experiment.config.tuned import with_rate
-from bwbench.experiment.config.tuned_table import RateTrial, Row, middle_target, search_key, setting_of
-from bwbench.experiment.kin import kin_key
+from bwbench.experiment.config.tuned_table import RateTrial, Row, middle_target, search_key
 from bwbench.experiment.plan.assess import UNREADABLE, PlannedCell, assess
 from bwbench.experiment.plan.cell import MAX_SLUG, UNSAFE, Cell
 from bwbench.network.link import UNSHAPED
@@ -111,17 +110,18 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequenc
     Args:
         seed: of the first training at each rate, others follow it; none that the experiment reports.
         widen: powers of two that are added to both ends of every grid, before it grows by itself.
-        rows: of the table; a training in it is not done again on another machine, nor by the kin of what trained.
+        rows: of the table. A training in it is not done again on another machine, nor by kin of what trained: arms
+            that share a row's search train by its method. With another limit or other evaluations those are others.
 
     Raises:
         ConfigError: a seed is one of the experiment's.
     """
     found: dict[str, list[_Asked]] = {}
-    trained = {row.key: row for row in rows if not row.one_seed}
+    trained = {row.key: row for row in rows if not row.one_seed and row.entry.lr is not None}
     for point in experiment.points_to_tune:
         config, options = _trial_config(point.config, seed), tuned_options(experiment.tune, point.config)
-        key = canonical([kin_key(config), setting_of(config)["target"], options])
-        if (row := trained.get(search_key(config, options))) is not None:
+        key = search_key(config, options)
+        if (row := trained.get(key)) is not None:
             config = _trial_config(_as_trained(point.config, row), seed)
         found.setdefault(key, []).append(_Asked(arm_name(point.config), config, options))
     searches = [_search(asked, experiment.tune, widen) for asked in found.values()]
@@ -190,9 +190,9 @@ def _search(asked: Sequence[_Asked], tune: TuneBlock, widen: int) -> Search:
 
 
 def _as_trained(config: CellConfig, row: Row) -> CellConfig:
-    """The cell by the method that trained for a row of its kin: what has been searched is not searched again.
+    """The cell by the method that trained for a row of its kin, so that the trainings of the row are its own.
 
-    A new search would come to another rate by chance, under which experiments that use the row would train anew.
+    Other trainings would come to another rate by chance, under which experiments that use the row would train anew.
     """
     method = {
         "algorithm": parse_component(row.setting["algorithm"], ALGORITHMS),

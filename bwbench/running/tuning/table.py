@@ -90,11 +90,12 @@ def settled(old: Sequence[Row], new: TunedEntry) -> TunedEntry:
     before = next((row.entry for row in old if row.key == row_of(new).key), None)
     if before is None:
         return new
-    if before.model_dump(exclude={"made"}) == new.model_dump(exclude={"made"}):
-        return before
+    joined = {"arms": tuple(dict.fromkeys((*before.arms, *new.arms)))}
+    if before.model_dump(exclude={"made", "arms"}) == new.model_dump(exclude={"made", "arms"}):
+        return before.model_copy(update=joined)
     if {trial.id for trial in before.trials}.isdisjoint(trial.id for trial in new.trials):
         return new
-    new = new.model_copy(update={"arms": tuple(dict.fromkeys((*before.arms, *new.arms)))})
+    new = new.model_copy(update=joined)
     both = (before.made, new.made)
     made = Made(
         date=max(one.date for one in both),

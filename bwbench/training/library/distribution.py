@@ -22,6 +22,7 @@ from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.compression import build_codec
 from bwbench.methods.devices import DIRECT
+from bwbench.network.link import UNSHAPED
 from bwbench.training.library.agreement import Description, describe, gathered, prepared_alike
 from bwbench.training.library.groups import join
 from bwbench.training.library.handle import Distributed
@@ -93,7 +94,7 @@ def distribute(
         for note in [*parts.method.notes, *parts.notes]:
             _log.info(note)
         make_equal(model, groups.control)
-        parts.collective.connect(groups.data)
+        parts.collective.connect(groups.data, UNSHAPED)  # by us, whatever it is
         what = (
             parts.host.model if parts.host is not None else InnerModel(model) if parts.collective.wraps_model else model
         )

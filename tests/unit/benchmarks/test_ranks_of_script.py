@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bwbench.network.link import UNSHAPED
+from bwbench.network.link import UNSHAPED, Link
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -30,7 +30,7 @@ def main():
 def train(asked):
     if asked["fails"]:
         sys.exit(3)
-    tell(asked, {{name: os.environ[name] for name in NAMES}})
+    tell(asked, {{name: os.environ.get(name) for name in NAMES}})
 
 if __name__ == "__main__":
     run_script(main, train)
@@ -72,9 +72,20 @@ def test_ranks_of_a_host_are_consecutive_and_tell_by_rank(script: str) -> None:
     assert {tuple(one[name] for name in alike) for one in told} == {("4", "2", "10.0.0.0")}
 
 
-def test_a_rank_that_fails_ends_it(script: str) -> None:
-    with pytest.raises(SystemExit, match="a rank failed"):
-        ranks_of_script.ask_ranks(script, UNSHAPED, 1, {"fails": True}, 60.0)
+@pytest.mark.parametrize("link", [UNSHAPED, None])
+def test_a_rank_that_fails_ends_it(script: str, link: Link | None) -> None:
+    with pytest.raises(SystemExit, match="rank 0 failed: it ended with 3"):
+        ranks_of_script.ask_ranks(script, link, 1, {"fails": True}, 60.0)
+
+
+def test_without_a_link_ranks_are_on_the_loopback(script: str) -> None:
+    (one,) = ranks_of_script.ask_ranks(script, None, 1, {"fails": False}, 60.0)
+    assert (one["MASTER_ADDR"], one["INTERFACE"], one["WORLD_SIZE"]) == ("127.0.0.1", "lo", "1")
+
+
+def test_ranks_that_take_too_long_are_ended(script: str) -> None:
+    with pytest.raises(SystemExit, match="took longer than 0 s"):
+        ranks_of_script.ask_ranks(script, None, 2, {"fails": False}, 0.0)
 
 
 def test_without_ranks_the_script_measures(script: str) -> None:

@@ -10,7 +10,7 @@ from bwbench.methods.collectives.collective_contract import inputs, make_codec
 from bwbench.methods.collectives.rank_threads import round_of, run_ranks
 from bwbench.methods.collectives.transport import (
     LARGEST_SEGMENT_BYTES,
-    SLOW,
+    USUAL,
     Cutting,
     cut,
     cutting_for,
@@ -34,7 +34,7 @@ def test_split_covers_everything_once(length, count):
 
 @given(st.integers(0, 10**8))
 def test_segments_are_neither_many_nor_large(num_bytes):
-    count = SLOW.count(num_bytes)
+    count = USUAL.count(num_bytes)
     assert count == 1 or num_bytes / count >= 4096
     assert num_bytes / count <= LARGEST_SEGMENT_BYTES
 
@@ -81,9 +81,9 @@ def test_there_are_four_of_a_chunk_or_as_many_as_the_largest_size_takes(num_byte
     assert Cutting(largest_bytes).count(num_bytes) == count
 
 
-def test_there_are_two_of_a_chunk_where_nothing_is_known_of_the_link():
-    assert [cutting_for(link).count(8 << 20) for link in (None, UNSHAPED, Link(bandwidth="1 Gbit/s"))] == [2, 2, 4]
-    assert [cutting_for(None).count(num_bytes) for num_bytes in (8191, 8192, 10 << 20)] == [1, 2, 3]
+def test_there_are_two_of_a_chunk_where_nothing_is_shaped():
+    assert [cutting_for(link).count(8 << 20) for link in (None, UNSHAPED, Link(bandwidth="1 Gbit/s"))] == [4, 2, 4]
+    assert [cutting_for(UNSHAPED).count(num_bytes) for num_bytes in (8191, 8192, 10 << 20)] == [1, 2, 3]
 
 
 def test_nothing_to_cut():
@@ -113,7 +113,7 @@ def test_slow_motion_has_as_much_in_flight(dilation, bandwidth, shared):
 )
 def test_no_bit_depends_on_the_cut(collective, codec):
     tensors = inputs(3, 4_000_003)
-    links = (None, Link(bandwidth="10 Mbit/s"), Link(bandwidth="1 Gbit/s"))
+    links = (None, UNSHAPED, Link(bandwidth="10 Mbit/s"), Link(bandwidth="1 Gbit/s"))
 
     def work(group, rank):
         means = []

@@ -70,6 +70,7 @@ def test_kin_of_what_a_table_holds_train_nothing_and_join_its_entry(tmp_path):
     table, ring = tmp_path / "rates.yaml", BASE + "algorithm: ring-fp16\n"
     (tmp_path / "first").mkdir()
     ((entry,), _) = entries_after(tmp_path / "first", valley(0.05), BASE + "algorithm: ddp\n")
+    entry = entry.model_copy(update={"made": Made(date="2026-01-01T00:00:00Z", bwbench="0.0.1", host="elsewhere")})
     write_table(table, "study", 1000, [entry])
     rows, trainer, found = read_rows(table, 1000, ()), Trainer(valley(0.4)), []
     searches = searches_of(load(tmp_path, ring, tuning=True), seed=1000, rows=rows)
@@ -78,6 +79,9 @@ def test_kin_of_what_a_table_holds_train_nothing_and_join_its_entry(tmp_path):
     longer = ring.replace("samples: 4000", "samples: 8000")
     (search,) = searches_of(load(tmp_path, longer, tuning=True), seed=1000, rows=rows)
     assert len(waiting(search, tmp_path)) > 0, "a training to another limit is another training"
+    write_table(table, "study", 1000, [entry.model_copy(update={"lr": None, "problem": "it did not end"})])
+    (search,) = searches_of(load(tmp_path, ring, tuning=True), seed=1000, rows=read_rows(table, 1000, ()))
+    assert search.arm == "ring-fp16", "what found no rate may be the method's own fault"
 
 
 def test_a_grid_grows_for_all_arms_until_the_best_lies_inside(tmp_path):
