@@ -179,7 +179,7 @@ class Distributed(AbstractUnevenSteps):
     def load_state_dict(self, state: SavedMethod) -> None:
         """Take back what ``state_dict`` gave; load the model and the optimizer first.
 
-        Gradients are zero afterwards. Raises ValueError where the state is another rank's, or of another method or
+        Gradients are zero or None afterwards. Raises ValueError where the state is another rank's, or of another method or
         number of ranks.
         """
         self.drain()
