@@ -53,9 +53,9 @@ class Ring(AbstractKeepingParts):
     """Each rank sends to the next one only: 2(N-1) rounds of a chunk of 1/N, so 2(N-1)/N of the bucket a rank.
 
     After Patarasuk and Yuan 2009, known from Baidu's article of 2017. Chunks are cut into segments, and a segment
-    travels on as soon as it is here: the link idles only where a chunk takes less than some latencies (``cutting_for``). All receive
-    buffers are announced before the first byte is sent, because gloo holds a message back until the receiver has
-    announced a buffer, which would cost one more latency in every round. On a slow link an
+    travels on as soon as it is here: the link idles only where a chunk takes less than some latencies
+    (``cutting_for``). All receive buffers are announced before the first byte is sent, because gloo holds a message
+    back until the receiver has announced a buffer, which would cost one more latency in every round. On a slow link an
     exchange keeps no more under way than fits into it and its queue (``in_flight_bytes``): large buckets go round in
     several groups. On a fast one segments are larger, as each costs time (``cutting_for``).
 

@@ -179,8 +179,8 @@ class Distributed(AbstractUnevenSteps):
     def load_state_dict(self, state: SavedMethod) -> None:
         """Take back what ``state_dict`` gave; load the model and the optimizer first.
 
-        Gradients are zero or None afterwards. Raises ValueError where the state is another rank's, or of another method or
-        number of ranks.
+        Gradients are zero or None afterwards. Raises ValueError where the state is another rank's, or of another method
+        or number of ranks.
         """
         self.drain()
         load_saved_state(self._running, _on_host(state), self.rank, self.world_size, self.method.to_json())
