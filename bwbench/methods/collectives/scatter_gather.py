@@ -137,7 +137,9 @@ class ScatterGather(AbstractKeepingParts):
         if isinstance(codec, NoCompression):
             return ExchangeMemory(kept, chunk)
         sent = payload if codec.sums_on_ring else 2 * payload  # each as it is, and with its length before it
-        return ExchangeMemory(kept, sent + chunk, codec.kept_copies * chunk)
+        pieces = USUAL.count(codec.payload_bytes(-(-num_elements // num_nodes)))
+        pieces = min(pieces, 2) if codec.sums_on_ring else pieces  # two where nothing is shaped
+        return ExchangeMemory(kept, sent + chunk / pieces, codec.kept_copies * chunk)
 
     def _flows(self, num_members: int) -> int:
         return num_members - 1
