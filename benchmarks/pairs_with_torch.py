@@ -7,8 +7,8 @@ is first alternates. What counts is the geometric mean of the ratios, ours over 
 step, with its 95 % interval. On the loopback the ranks are ordinary processes, on a link they are on nodes of the
 emulated network, and ours is measured there as users call it, without a word of the link, and told it (`paced`).
 
-Usage: python benchmarks/pairs_with_torch.py [--pairs 5] [--link loopback|'100 Mbit/s'|'1 Gbit/s' …]
-                                             [--parameters 3.2|25 …] [--json FILE] [--quick]
+Usage: python benchmarks/pairs_with_torch.py [--pairs 5] [--link loopback|'100 Mbit/s'|'1 Gbit/s']…
+                                             [--parameters 3.2|25]… [--json FILE] [--quick]
 """
 
 from __future__ import annotations

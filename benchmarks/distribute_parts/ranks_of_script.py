@@ -27,6 +27,7 @@ Asked = dict[str, Any]  # by the script of its ranks
 Told = dict[str, Any]  # by a rank of what it measured
 AS_RANK, OUT, PORT = "--as-rank", "out", "29500"
 POLL_S = 0.1
+KILLED_S = 30.0  # for a process to be gone
 
 
 def run_script(main: Callable[[], None], train: Callable[[Asked], None]) -> None:
@@ -78,7 +79,7 @@ def ask_ranks(
         finally:
             for process in processes:
                 process.kill()
-                process.wait()
+                process.wait(KILLED_S)
         return [json.loads(_file_of(rank, folder).read_text()) for rank in range(num_ranks)]
 
 

@@ -172,6 +172,16 @@ class Row:
         """The same for settings that share a search: kin on one workload, up to the same target."""
         return learning_of(self.setting, self.entry.options)
 
+    def as_trained(self, config: CellConfig) -> CellConfig:
+        """A cell of this row's kin by the method that trained for it, so that the trainings of the row are its own.
+
+        Others would come to another rate by chance, under which experiments that use the row would train anew.
+        """
+        method: dict[str, object] = {"compression": parse_chain(self.setting["compression"])}
+        for key in ("algorithm", "collective"):
+            method[key] = parse_component(self.setting[key], COMPONENT_KEYS[key])
+        return config.model_copy(update=method)
+
 
 @dataclass(frozen=True)
 class TunedTable:

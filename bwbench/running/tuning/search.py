@@ -16,10 +16,9 @@ from statistics import fmean
 
 from bwbench.base.errors import CellTakenError, ConfigError
 from bwbench.base.plain_data import Json, JsonObject, canonical
-from bwbench.base.registry import ALGORITHMS, COLLECTIVES, OPTIMIZERS
+from bwbench.base.registry import ALGORITHMS, OPTIMIZERS
 from bwbench.experiment.config.cell_config import CellConfig
 from bwbench.experiment.config.combinations import needs_workers
-from bwbench.experiment.config.component_parsing import parse_chain, parse_component
 from bwbench.experiment.config.experiment import Experiment
 from bwbench.experiment.config.method_names import arm_name
 from bwbench.experiment.config.tune_block import TuneBlock, as_searched, tuned_options, variants_of, with_options
@@ -122,7 +121,7 @@ def searches_of(experiment: Experiment, seed: int, widen: int = 0, rows: Sequenc
         config, options = _trial_config(point.config, seed), tuned_options(experiment.tune, point.config)
         key = search_key(config, options)
         if (row := trained.get(key)) is not None:
-            config = _trial_config(_as_trained(point.config, row), seed)
+            config = _trial_config(row.as_trained(point.config), seed)
         found.setdefault(key, []).append(_Asked(arm_name(point.config), config, options))
     searches = [_search(asked, experiment.tune, widen) for asked in found.values()]
     most = max(len(search.variants) for search in searches)
@@ -187,19 +186,6 @@ def _search(asked: Sequence[_Asked], tune: TuneBlock, widen: int) -> Search:
             text = f"{key} has the values {', '.join(values)}, and cells that differ in it share one search"
             notes.append(f"{search.words}: {text}: it takes {values[0]}")
     return replace(search, notes=tuple(notes))
-
-
-def _as_trained(config: CellConfig, row: Row) -> CellConfig:
-    """The cell by the method that trained for a row of its kin, so that the trainings of the row are its own.
-
-    Other trainings would come to another rate by chance, under which experiments that use the row would train anew.
-    """
-    method = {
-        "algorithm": parse_component(row.setting["algorithm"], ALGORITHMS),
-        "collective": parse_component(row.setting["collective"], COLLECTIVES),
-        "compression": parse_chain(row.setting["compression"]),
-    }
-    return config.model_copy(update=method)
 
 
 def _trial_config(config: CellConfig, seed: int) -> CellConfig:
