@@ -101,7 +101,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "limit": {"steps": None},
     "model shapes": {"of": "", "backward": 2 / 3, "decay": 1.0, "tail": 0.5, "norm": 1.0, "sha256": None},
     "collective ring": {"paced": True},
-    "collective sharded": {"workers_per_host": 2, "across": "ring"},
+    "collective sharded": {"workers_per_host": 2, "across": "ring", "inside": "auto"},
     "collective hierarchical": {"sites": []},
     "collective gossip-pair": {"pairs": "shift-one"},
     "compression top-k": {"chunk": None},

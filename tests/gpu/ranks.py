@@ -1,8 +1,9 @@
 """One rank of several that share a GPU: trains with every method in turn, on the CPU and on the GPU.
 
-``python -m tests.gpu.ranks FOLDER cpu,cuda NAME …`` with RANK and WORLD_SIZE set. Starting torch and CUDA takes longer
-than most trainings here, so that all of them have the same processes. Rank 0 writes FOLDER/results.jsonl, a line for
-each training, as soon as it is over; every rank FOLDER/rank<r>.log.
+``python -m tests.gpu.ranks FOLDER cpu,cuda NAME …`` with RANK and WORLD_SIZE set. COLLECTIVE, where it is set, is that
+of all methods (JSON). Starting torch and CUDA takes longer than most trainings here, so that all of them have the same
+processes. Rank 0 writes FOLDER/results.jsonl, a line for each training, as soon as it is over; every rank
+FOLDER/rank<r>.log.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs, inputs[:, :10].sin()
 
 
-def train(name: str, device: torch.device, rank: int) -> list[float]:
-    """The mean loss over all ranks after each step, before its update."""
+def train(name: str, device: torch.device, rank: int) -> tuple[list[float], bool]:
+    """The mean loss over all ranks after each step, before its update; whether a host speaks from GPU to GPU."""
     model = model_on(device)
     known = ALGORITHMS.load(PRESETS[name].algorithm).optimizers
     optimizer: torch.optim.Optimizer = (
@@ -72,7 +73,9 @@ def train(name: str, device: torch.device, rank: int) -> list[float]:
         )
     )
     losses = []
-    with distribute(model, optimizer, spelling(name), timeout_s=TIMEOUT_S) as handle:
+    collective = json.loads(os.environ.get("COLLECTIVE", "null"))
+    with distribute(model, optimizer, spelling(name), collective=collective, timeout_s=TIMEOUT_S) as handle:
+        by_devices = handle._running._context.collective.devices is not None
         for step in range(STEPS):
             inputs, targets = (one.to(device) for one in batch(rank, step))
             optimizer.zero_grad()
@@ -84,7 +87,7 @@ def train(name: str, device: torch.device, rank: int) -> list[float]:
         assert all(parameter.device == device for parameter in model.parameters())
         mean = torch.stack(losses).cpu()
         dist.all_reduce(mean)
-    return [float(value) for value in mean / dist.get_world_size()]
+    return [float(value) for value in mean / dist.get_world_size()], by_devices
 
 
 def main() -> None:
@@ -102,7 +105,7 @@ def main() -> None:
             hidden = patch.object(torch.cuda, "is_available", return_value=False)
             try:
                 with hidden if device.type == "cpu" else nullcontext():
-                    found["losses"] = train(name, device, rank)
+                    found["losses"], found["by_devices"] = train(name, device, rank)
             except Exception as error:
                 traceback.print_exc()
                 found["error"] = f"rank {rank}: {type(error).__name__}: {error}"

@@ -29,8 +29,10 @@ Results = dict[tuple[str, str], dict[str, Any]]
 ROOT = Path(__file__).parents[2]
 
 
-def run_ranks(folder: Path, kinds: str, names: list[str], num_ranks: int = RANKS) -> Results:
-    """All trainings in the same processes; what there is of them after the time limit."""
+def run_ranks(
+    folder: Path, kinds: str, names: list[str], num_ranks: int = RANKS, collective: Any = None
+) -> tuple[Results, str]:
+    """All trainings in the same processes: what there is of them after the time limit, and the last words of all."""
     processes = []
     for rank in range(num_ranks):
         environment = {
@@ -39,6 +41,7 @@ def run_ranks(folder: Path, kinds: str, names: list[str], num_ranks: int = RANKS
             "WORLD_SIZE": str(num_ranks),
             "OMP_NUM_THREADS": "2",
             "GLOO_SOCKET_IFNAME": "lo",
+            "COLLECTIVE": json.dumps(collective),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         }
         with (folder / f"rank{rank}.log").open("w") as log:
@@ -56,19 +59,19 @@ def run_ranks(folder: Path, kinds: str, names: list[str], num_ranks: int = RANKS
             process.wait()
     file = folder / "results.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    return {(row["name"], row["device"]): row for row in rows}
+    words = "\n".join((folder / f"rank{rank}.log").read_text()[-2000:] for rank in range(num_ranks))
+    return {(row["name"], row["device"]): row for row in rows}, words
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Results, str]]:
     folder = tmp_path_factory.mktemp("ranks")
-    results = run_ranks(folder, "cpu,cuda", NAMES)
+    results, words = run_ranks(folder, "cpu,cuda", NAMES)
     if kept := os.environ.get("BWBENCH_GPU_RECORD"):  # what a machine has shown, for docs/gpus.md
         name = torch.cuda.get_device_name(0)
         rows = [json.dumps(row) for row in results.values()]
         head = f'{{"gpu": {json.dumps(name)}, "torch": {json.dumps(torch.__version__)}, "ranks": {RANKS}, "rows": [\n'
         Path(kept).write_text(head + ",\n".join(rows) + "\n]}\n")
-    words = "\n".join((folder / f"rank{rank}.log").read_text()[-2000:] for rank in range(RANKS))
     yield results, words
 
 

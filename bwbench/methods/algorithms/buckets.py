@@ -373,7 +373,8 @@ class BucketExchange(AbstractRunning):
         if self._context.user_loop is not None and self._sends_gradients:
             self.buffers.restore(bucket)
         if self._device.elsewhere and not self._context.collective.takes_turns:
-            self._leaving[bucket] = _Leaving(self.buffers.flat[bucket], copied=self._sends_gradients)
+            stays = self._context.collective.takes_from_device(self._codecs[bucket])
+            self._leaving[bucket] = _Leaving(self.buffers.flat[bucket], copied=self._sends_gradients and not stays)
         elif self._context.user_loop is not None:
             check_gradients(self._context, self.buffers, [bucket])
 

@@ -19,12 +19,13 @@ LIVENESS_CHECK_S = 1.0  # how often a waiting thread looks whether the others st
 def threads_for(collective: AbstractCollective, num_buckets: int) -> int:
     """How many threads may exchange the buckets of one algorithm: one where torch numbers the messages itself.
 
-    Torch's own all-reduce has no tag: calls are matched by their order, which two threads would not keep. None of their
-    own where the ranks take turns.
+    Torch's own all-reduce has no tag, and NCCL knows none: calls are matched by their order, which two threads would
+    not keep. None of their own where the ranks take turns.
     """
     if collective.takes_turns:
         return 0
-    return 1 if collective.wraps_model else min(NUM_THREADS, max(1, num_buckets))
+    by_order = collective.wraps_model or collective.devices is not None
+    return 1 if by_order else min(NUM_THREADS, max(1, num_buckets))
 
 
 class Communicator:

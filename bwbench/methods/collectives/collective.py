@@ -12,6 +12,7 @@ from bwbench.base.component import ComponentConfig
 from bwbench.base.errors import ConfigError
 from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.buffers import give_back, on_host
+from bwbench.methods.collectives.host_devices import HostDevices
 from bwbench.methods.collectives.pacing import pace
 from bwbench.methods.collectives.transport import ExchangeMemory, Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, NoCompression
@@ -40,6 +41,7 @@ class AbstractCollective(abc.ABC):
         virtual: works where the ranks are threads of one process that take turns (virtual nodes): it waits for others
             in messages of its transport alone, starts no threads, and keeps nothing outside of its object.
         takes_turns: the ranks that it connects do so.
+        devices: the ranks of this host, from device to device; None for most, and where that has not been set up.
         meter: counts what this rank sends and the time of its codec work.
         link: what the network is asked to be; None where that is not known.
     """
@@ -51,6 +53,7 @@ class AbstractCollective(abc.ABC):
     central: ClassVar[bool] = False
     wraps_model: ClassVar[bool] = False
     virtual: ClassVar[bool] = False
+    devices: HostDevices | None = None
 
     def __init__(self, options: ComponentConfig | None = None) -> None:
         self.options = options if options is not None else self.Config()
@@ -178,6 +181,14 @@ class AbstractCollective(abc.ABC):
         if self._transport is None:
             raise RuntimeError(f"{type(self).__name__} is not connected to a process group")
         return self._transport
+
+    def hosts_of_devices(self, num_members: int) -> Sequence[range]:
+        """The ranks of each host, where those with a GPU each are to speak from GPU to GPU; none for most. Pure."""
+        return ()
+
+    def takes_from_device(self, codec: AbstractCodec) -> bool:
+        """Whether ``average`` wants a bucket where it lies, so that nobody need copy it to the host before."""
+        return False
 
     def _flows(self, num_members: int) -> int:
         """How many connections a rank sends on at the same time; 0 leaves them as fast as TCP makes them."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from bwbench.base import emulated_time
+from bwbench.base.component import ComponentConfig
 from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.base.registry import COLLECTIVES
+from bwbench.methods.buffers import give_back, on_host
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.hierarchical import Hierarchical, HostsConfig, has_lan_inside, hosts_of, refusal_across
+from bwbench.methods.collectives.host_devices import HostDevices
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts
 from bwbench.methods.collectives.transport import ExchangeMemory, Members, Round, Span, split
 from bwbench.methods.compression.codec import AbstractCodec
 from bwbench.methods.deferred import dist, torch
+from bwbench.methods.devices import device_of
 from bwbench.methods.memory import State
 from bwbench.methods.traffic import Traffic
 from bwbench.network.link import Link
@@ -28,7 +33,11 @@ class ShardedConfig(HostsConfig):
     Attributes:
         workers_per_host: how many consecutive ranks share a host; the last host may have fewer.
         across: the collective by which a rank of each host averages one shard with the other hosts.
+        inside: what carries shards inside of a host. ``auto`` is NCCL where each rank of a host has a GPU of its own,
+            and gloo elsewhere; ``gloo`` is gloo everywhere, by way of host memory.
     """
+
+    inside: Literal["auto", "gloo"] = "auto"
 
 
 class Sharded(AbstractKeepingParts):
@@ -42,11 +51,19 @@ class Sharded(AbstractKeepingParts):
 
     Across the link goes what one leader would send, but no rank receives, adds and sends for a whole host. On a link
     with sites what is said within a host crosses a LAN, and counts as sent.
+
+    With ``devices`` sums and means of a host go from GPU to GPU, and a rank's shard alone is copied to the host: a sum
+    then has the order of NCCL, and one bucket is exchanged at a time. Linear codecs, whose messages are made in host
+    memory, leave it at gloo.
     """
 
     Config = ShardedConfig
     options: ShardedConfig
     topology = "rings of hosts"
+
+    def __init__(self, options: ComponentConfig | None = None) -> None:
+        super().__init__(options)
+        self.devices: HostDevices | None = None
 
     @functools.cached_property
     def _across(self) -> AbstractCollective:
@@ -121,6 +138,25 @@ class Sharded(AbstractKeepingParts):
         known = link if link is not None and not link.overrides and not link.wired else None
         self._across.connect(group, known, len(hosts))
 
+    def hosts_of_devices(self, num_members: int) -> Sequence[range]:
+        """Hosts with several ranks each, unless gloo was asked for, or what they say counts as sent."""
+        several = self.options.inside == "auto" and self.options.workers_per_host > 1
+        return hosts_of(self.options, num_members) if several and not has_lan_inside(self.options, self.link) else ()
+
+    def takes_from_device(self, codec: AbstractCodec) -> bool:
+        """Once its host speaks from device to device, but for linear codecs."""
+        return self.devices is not None and not codec.linear
+
+    def average(
+        self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round, host: torch.Tensor | None = None
+    ) -> None:
+        """As of every collective; a bucket on a device stays there until its shards are summed up."""
+        everyone = round_.members.ranks == tuple(range(self.transport.group.size())) if self.devices else False
+        if everyone and self.takes_from_device(codec) and bucket.numel() > 0 and device_of(bucket).elsewhere:
+            self._average_on_device(bucket, codec, round_)
+        else:
+            super().average(bucket, codec, round_, host)
+
     def flows_across(self, place: int, hosts: Sequence[object]) -> int:
         """Of the exchange of the rank's shard; shards of one rank go one after the other."""
         by_host = hosts_of(self.options, len(hosts))
@@ -149,16 +185,36 @@ class Sharded(AbstractKeepingParts):
         host = next(host for host in hosts if round_.place in host)
         inside = _InsideHost(self, bucket, round_, host, split(0, bucket.numel(), self.options.workers_per_host))
         for shard in inside.own:
-            begin, end = inside.spans[shard]
             part = inside.summed(shard)
             part *= len(hosts) / round_.size  # the mean over hosts of this is the mean over ranks
-            members = Members(tuple(round_.members.ranks[_keeper(host, shard)] for host in hosts), hosts.index(host))
-            own_codec = self.part(codec, round_.tag, shard, end - begin, hosts.index(host), begin=begin)
-            # A tag for each shard: by it the exchange between hosts tells apart what it remembers.
-            tag = round_.tag * self.options.workers_per_host + shard
-            self._across.average(part, own_codec, Round(tag, members))
+            self._average_shard(part, shard, inside.spans[shard], codec, round_)
             inside.give(shard)
         inside.finish()
+
+    def _average_on_device(self, bucket: torch.Tensor, codec: AbstractCodec, round_: Round) -> None:
+        """Hosts are full, so that each rank has one shard."""
+        assert self.devices is not None
+        flat = bucket.detach().reshape(-1).to(torch.float32).contiguous()
+        spans = split(0, flat.numel(), self.devices.size)
+        shard = self.devices.summed(flat, spans)
+        shard *= 1 / self.devices.size
+        if self.devices.size < round_.size and shard.numel() > 0:
+            part = on_host(shard)
+            self._average_shard(part, self.devices.place, spans[self.devices.place], codec, round_)
+            give_back(part, shard)
+        self.devices.spread(shard, flat, spans)
+        if flat.data_ptr() != bucket.data_ptr():
+            bucket.copy_(flat.view(bucket.shape))
+
+    def _average_shard(self, part: torch.Tensor, shard: int, span: Span, codec: AbstractCodec, round_: Round) -> None:
+        """With the ranks of the other hosts that have the same one."""
+        hosts, (begin, end) = hosts_of(self.options, round_.size), span
+        number = round_.place // self.options.workers_per_host
+        members = Members(tuple(round_.members.ranks[_keeper(host, shard)] for host in hosts), number)
+        own_codec = self.part(codec, round_.tag, shard, end - begin, number, begin=begin)
+        # A tag for each shard: by it the exchange between hosts tells apart what it remembers.
+        tag = round_.tag * self.options.workers_per_host + shard
+        self._across.average(part, own_codec, Round(tag, members))
 
 
 class _InsideHost:

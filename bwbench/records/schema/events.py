@@ -39,7 +39,8 @@ class Start(_Event):
         overlap_estimated: computing and waiting are told apart by an estimate (torch's own DDP).
         plain_backward_s: backward pass without communication, which that estimate rests on.
         device: name of the GPU that this rank computes on; None for the processor.
-        backend: there, of torch's own exchange: ``gloo`` or ``nccl``; None for our collectives, which use gloo.
+        backend: there, of torch's own exchange: ``gloo`` or ``nccl``; ``nccl`` too where ranks of a host average by it
+            first; None for all others of our collectives, which use gloo.
     """
 
     event: Literal["start"] = "start"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -20,11 +22,12 @@ from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm, Context
 from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives import AbstractCollective, Members
+from bwbench.methods.collectives.host_devices import Gpu
 from bwbench.methods.compression import build_codec
 from bwbench.methods.devices import DIRECT
 from bwbench.network.link import UNSHAPED
-from bwbench.training.library.agreement import Description, describe, gathered, prepared_alike
-from bwbench.training.library.groups import join
+from bwbench.training.library.agreement import Description, describe, gathered, gathered_of_any_length, prepared_alike
+from bwbench.training.library.groups import ScriptGroups, join
 from bwbench.training.library.handle import Distributed
 from bwbench.training.library.host_copies import WIDER, HostCopies
 from bwbench.training.library.link_pacing import UNPACED, AskedLink, pace_hosts, read_link
@@ -32,6 +35,7 @@ from bwbench.training.library.method import Method, choose
 from bwbench.training.library.model_buffers import BufferWay, ModelBuffers, check_way
 from bwbench.training.library.refusals import check_copied, check_direct, check_model, check_optimizer, not_stepped
 from bwbench.training.loop.clock import TrainingClock
+from bwbench.training.loop.compute_device import connect_devices, own_gpu
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
 
@@ -95,6 +99,9 @@ def distribute(
             _log.info(note)
         make_equal(model, groups.control)
         parts.collective.connect(groups.data, UNSHAPED)  # by us, whatever it is
+        if (devices := devices_of_host(model, parts.collective, groups, timeout_s)) is not None:
+            groups = replace(groups, made=(*groups.made, devices))
+            _log.info("ranks of a host average from GPU to GPU by NCCL, and send their shards to other hosts by gloo")
         what = (
             parts.host.model if parts.host is not None else InnerModel(model) if parts.collective.wraps_model else model
         )
@@ -170,6 +177,18 @@ def prepare(
     on_error.callback(handle.let_go)
     parts = PreparedRank(method, algorithm, collective, host, way, asked_link, handle, tuple(rounding_note(parameters)))
     return parts, describe(model, optimizer, method) | {"buffers": {"way": way}, "link": {"asked": asked_link.word}}
+
+
+def devices_of_host(
+    model: nn.Module, collective: AbstractCollective, groups: ScriptGroups, timeout_s: float
+) -> dist.ProcessGroup | None:
+    """As ``connect_devices``, for the GPU that the model is on."""
+
+    def gpus() -> list[Gpu | None]:
+        own = json.dumps(own_gpu(next(model.parameters()).device)).encode()
+        return [each and tuple(each) for each in map(json.loads, gathered_of_any_length(groups.control, own))]
+
+    return connect_devices(collective, groups.data, gpus, timedelta(seconds=timeout_s))
 
 
 def rounding_note(parameters: Mapping[str, nn.Parameter]) -> Iterator[str]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import torch
+import torch.distributed as dist
 
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import CellConfig
+from bwbench.methods.collectives import AbstractCollective
+from bwbench.methods.collectives.host_devices import Gpu, HostDevices, each_has_its_own
 from bwbench.methods.devices import device_of
 
 # Without these NCCL sends between GPUs of one machine by their bus or by shared memory: past the link that is asked.
 NCCL_BY_SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
-_Gpu = tuple[str, str]  # host, and the GPU's UUID
 
 
 def device_for(config: CellConfig, rank: int) -> torch.device:
@@ -55,12 +58,10 @@ def data_backend(config: CellConfig) -> str:
     """
     if config.compute.device == "cpu" or config.collective.name != "torch":
         return "gloo"
-    gpus: list[_Gpu | None] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(gpus, _own_gpu())
-    return backend_for(gpus)
+    return backend_for(gpus_of_all())
 
 
-def backend_for(gpus: Sequence[_Gpu | None]) -> str:
+def backend_for(gpus: Sequence[Gpu | None]) -> str:
     """NCCL, which refuses two ranks on one GPU, where all have one of their own. Pure.
 
     Args:
@@ -69,12 +70,46 @@ def backend_for(gpus: Sequence[_Gpu | None]) -> str:
     return "gloo" if None in gpus or len(set(gpus)) < len(gpus) else "cpu:gloo,cuda:nccl"
 
 
-def _own_gpu() -> _Gpu | None:
-    """This thread's current one; by its number where torch knows no UUID, which may say too often that two share it."""
-    if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
+def gpus_of_all() -> list[Gpu | None]:
+    """What each rank computes on, by the default process group: this thread's current GPU. Collective."""
+    gpus: list[Gpu | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(gpus, own_gpu())
+    return gpus
+
+
+def own_gpu(device: torch.device | None = None) -> Gpu | None:
+    """A GPU that NCCL can use, this thread's current one by default; None where there is none, or ``device`` is none.
+
+    By its number where torch knows no UUID, which may say too often that two ranks share one.
+    """
+    if not torch.cuda.is_available() or not dist.is_nccl_available() or (device and device.type != "cuda"):
         return None
-    index = torch.cuda.current_device()
+    index = torch.cuda.current_device() if device is None or device.index is None else device.index
     return socket.gethostname(), str(getattr(torch.cuda.get_device_properties(index), "uuid", index))
+
+
+def connect_devices(
+    collective: AbstractCollective, group: dist.ProcessGroup, gpus: Callable[[], Sequence[Gpu | None]], limit: timedelta
+) -> dist.ProcessGroup | None:
+    """Let ranks of a host speak from GPU to GPU, where the collective has use for it and each has its own. Collective.
+
+    Args:
+        group: of those that train together, which has connected the collective.
+        gpus: of all of them, by rank in it; asked on all of them or on none.
+        limit: of an exchange.
+
+    Returns:
+        The group that was made, for whoever takes it down; None where gloo carries everything.
+    """
+    hosts = collective.hosts_of_devices(group.size())
+    if not hosts or not each_has_its_own(gpus(), hosts):
+        return None
+    ranks = dist.get_process_group_ranks(group)
+    mates = [ranks[place] for place in next(host for host in hosts if group.rank() in host)]
+    # Only the ranks of this host are here, so that they agree on the new group among themselves.
+    devices: dist.ProcessGroup = dist.new_group(mates, limit, "nccl", use_local_synchronization=True)
+    collective.devices = HostDevices(devices)
+    return devices
 
 
 def device_name(tensor: torch.Tensor) -> str | None:

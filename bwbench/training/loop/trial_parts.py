@@ -17,6 +17,7 @@ from bwbench.experiment.config.real_size import steps_idly
 from bwbench.methods.algorithms import AbstractAlgorithm, AbstractRunning, Context
 from bwbench.methods.algorithms.algorithm import ELEMENT_BYTES
 from bwbench.methods.algorithms.buckets import ParameterBuffers, trainable
+from bwbench.methods.collectives import AbstractCollective
 from bwbench.methods.collectives.pacing import pace
 from bwbench.methods.collectives.transport import Members
 from bwbench.methods.compression import build_codec
@@ -24,10 +25,10 @@ from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
 from bwbench.training.datasets.dataset import Splits, data_folder
 from bwbench.training.loop.clock import TrainingClock
-from bwbench.training.loop.compute_device import device_for, device_name
+from bwbench.training.loop.compute_device import connect_devices, device_for, device_name, gpus_of_all
 from bwbench.training.loop.feed import AnyFeed, BatchFeed, EmptyFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
-from bwbench.training.loop.process_groups import Groups
+from bwbench.training.loop.process_groups import Groups, group_timeout
 from bwbench.training.loop.real_size import IdleOptimizer, shapes_module
 from bwbench.training.loop.replica import seed_everything
 from bwbench.training.loop.weight_averages import AbstractWeightAverage, AveragedWeights
@@ -39,7 +40,7 @@ class Trial:
     """Everything that the training loop works with on one rank.
 
     Attributes:
-        method: at work on the model.
+        method, collective: at work on the model.
         averaged: of the model's weights; None where nothing is averaged.
         make_feed: a feed at the begin of the first epoch; a new one each time.
         metrics: names that evaluations report; none where nothing is learnt.
@@ -53,6 +54,7 @@ class Trial:
     schedule: AbstractOptimizer
     optimizer: torch.optim.Optimizer
     method: AbstractRunning
+    collective: AbstractCollective
     averaged: AveragedWeights | None
     make_feed: Callable[[], AnyFeed]
     num_train: int
@@ -73,8 +75,10 @@ class Trial:
 
     @property
     def _backend(self) -> str | None:
-        """Of torch's own exchange on a GPU."""
+        """Of an exchange on a GPU: torch's own, or that inside of a host."""
         place, group = next(self.model.parameters()), self.groups.data
+        if self.collective.devices is not None:
+            return "nccl"
         if place.device.type == "cpu" or group is None or self.config.collective.name != "torch":
             return None
         try:
@@ -143,12 +147,14 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
     schedule: AbstractOptimizer = config.optimizer.build(registry.OPTIMIZERS)
     clock = TrainingClock(groups.control.sent_bytes)
     algorithm: AbstractAlgorithm = config.algorithm.build(registry.ALGORITHMS)
-    collective = config.collective.build(registry.COLLECTIVES)
+    collective: AbstractCollective = config.collective.build(registry.COLLECTIVES)
     if groups.data is not None:
         link = config.link_as_made.dilated(config.dilation)  # what is sent is paced by the machine's time
         collective.connect(groups.data, link)
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
             pace(link, flows=0)
+            # Nodes that we emulate have links of their own, past which NCCL would send.
+            connect_devices(collective, groups.data, gpus_of_all, group_timeout())
     optimizer = schedule.build_for(model)
     idle = shapes is not None and steps_idly(algorithm)
     if idle:
@@ -178,6 +184,7 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         schedule=schedule,
         optimizer=optimizer,
         method=method,
+        collective=collective,
         averaged=averaged,
         make_feed=make_feed,
         num_train=len(splits.train),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 import torch
 
 from bwbench.base.errors import ConfigError
-from bwbench.training.loop.compute_device import backend_for, data_backend, device_for, device_name
+from bwbench.methods.collectives.ring import Ring
+from bwbench.methods.collectives.sharded import Sharded, ShardedConfig
+from bwbench.training.loop.compute_device import backend_for, connect_devices, data_backend, device_for, device_name
 
 
 def config(device: str, collective: str = "torch") -> Any:
@@ -82,3 +85,29 @@ def test_ranks_tell_one_another_which_gpu_they_have(
 
 def test_the_processor_has_no_name_of_its_own_in_events() -> None:
     assert device_name(torch.zeros(1)) is None
+
+
+@pytest.mark.parametrize(("rank", "mates"), [(0, [7, 3]), (1, [7, 3]), (3, [5, 9])])
+def test_ranks_of_a_host_get_a_group_of_nccl(rank: int, mates: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of the group that trains have other numbers in the default one, which torch asks for."""
+    made: list[Any] = []
+
+    def new_group(ranks: list[int], limit: timedelta, backend: str, *, use_local_synchronization: bool) -> Any:
+        made.append((ranks, limit, backend, use_local_synchronization))
+        return SimpleNamespace(size=lambda: 2, rank=lambda: rank % 2)
+
+    monkeypatch.setattr(torch.distributed, "new_group", new_group)
+    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", lambda _: [7, 3, 5, 9])
+    group: Any = SimpleNamespace(size=lambda: 4, rank=lambda: rank)
+    four = [("a", "0"), ("a", "1"), ("b", "0"), ("b", "1")]
+    ours = Sharded(ShardedConfig(workers_per_host=2))
+    limit = timedelta(seconds=5)
+    assert connect_devices(ours, group, lambda: [*four[:3], None], limit) is None and ours.devices is None
+    assert connect_devices(ours, group, lambda: four, limit) is not None
+    assert made == [(mates, limit, "nccl", True)]
+    assert ours.devices is not None and (ours.devices.size, ours.devices.place) == (2, rank % 2)
+
+    def not_asked() -> Any:
+        raise AssertionError
+
+    assert connect_devices(Ring(), group, not_asked, limit) is None
