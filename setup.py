@@ -32,7 +32,7 @@ EXAMPLE_FILES = (
 # bwbench/methods/native.py loads it by ctypes. Where it does not compile the package is built without it.
 COMPILED = Extension(
     "bwbench.methods.native",
-    sources=["bwbench/methods/native.c", "bwbench/methods/native_sparse.c"],
+    sources=["bwbench/methods/native.c", "bwbench/methods/native_sparse.c", "bwbench/methods/native_ring.c"],
     depends=["bwbench/methods/native.h"],
     extra_compile_args=["-O3", "-ffp-contract=off", "-fvisibility=hidden"],  # off: bits are to be those of torch
     optional=True,

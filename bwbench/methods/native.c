@@ -415,4 +415,4 @@ EXPORT int bw_supported(void) { return 0; }
 #endif
 
 /* Of the functions above; native.py has the same. */
-EXPORT int bw_version(void) { return 1; }
+EXPORT int bw_version(void) { return 2; }

@@ -1,5 +1,5 @@
-/* What native.c and native_sparse.c begin with: passes over tensors that codecs spend most of their time in, for x86-64
- * with AVX2, FMA and F16C.
+/* What native.c, native_sparse.c and native_ring.c begin with: passes over tensors that codecs spend most of their time
+ * in, and a ring, for x86-64 with AVX2, FMA and F16C.
  *
  * native.py says how they are called; what codecs do without them they do with torch and numpy, to the same bits. So
  * nothing may be contracted or reordered (-ffp-contract=off, no -ffast-math): where torch rounds once, an fma is

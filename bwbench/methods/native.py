@@ -1,10 +1,10 @@
-"""Passes of codecs in C: where they were compiled with the package, this processor can run them, and bits are equal.
+"""Passes of codecs and a ring in C: where they were compiled, this processor can run them, and bits are equal.
 
-Compiled from ``native.c`` and ``native_sparse.c`` while the package is built, where there is a compiler; no part of
-Python is needed for it. Where that is missing, or not for this processor, codecs do the same with torch and numpy, more
-slowly and to the same bits. Two of torch's results depend on its build and on the processor: whether it rounds a
-product that it adds something to, and in which order it adds up a row. Both are tried when a codec first asks, and what
-does not agree is left out.
+Compiled from ``native.c``, ``native_sparse.c`` and ``native_ring.c`` while the package is built, where there is a
+compiler; no part of Python is needed for it. Where that is missing, or not for this processor, codecs do the same with
+torch and numpy, and rings with gloo, more slowly and to the same bits. Two of torch's results depend on its build and
+on the processor: whether it rounds a product that it adds something to, and in which order it adds up a row. Both are
+tried when a codec first asks, and what does not agree is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from bwbench.methods.deferred import np, torch
 
 LIBRARY = Path(__file__).with_name("native.compiled.so")
-VERSION = 1  # of the functions; native.c has the same
+VERSION = 2  # of the functions; native.c has the same
 SWITCH = "BWBENCH_CODECS"  # the environment's word for doing without: "python"
 LARGEST_BLOCK = 32_760  # of signs: a longer row is summed by several threads of torch, where it has some
 
@@ -42,6 +42,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "encode_places": (_COUNT, [_PLACES, _COUNT, _COUNT, _COUNT, _BYTES]),
     "decode_places": (_COUNT, [_BYTES, _COUNT, _COUNT, _COUNT, _PLACES]),
     "scatter": (_FLAG, [_FLOATS, _PLACES, _COUNT, _FLOATS, _COUNT]),
+    "ring": (_FLAG, [_FLAG, _FLAG, _FLOATS, _COUNT, _FLAG, _FLAG, _BYTES, _COUNT, _FLAG, ctypes.c_void_p]),
     "scatter_add": (_FLAG, [_FLOATS, _PLACES, _COUNT, _FLOATS, _COUNT]),
 }
 
@@ -251,6 +252,29 @@ class Native:
             return False
         addresses = values.ctypes.data, places.ctypes.data, len(places), total.data_ptr(), total.numel()
         return not self._call["scatter_add"](*addresses)
+
+    def ring(
+        self, to: int, from_: int, values: torch.Tensor, place: int, size: int, room: torch.Tensor, limit_s: float
+    ) -> float:
+        """The mean of ``values``, fp32, over the ranks of a ring, in place; returns the seconds spent on sums.
+
+        Args:
+            to, from_: sockets, connected to the next rank and to the one before.
+            room: bytes on the host for what is to be added.
+            limit_s: without a byte in either direction.
+
+        Raises:
+            RuntimeError: a peer is gone, or silent for the limit.
+        """
+        adding_ns = ctypes.c_int64()
+        ended = self._call["ring"](
+            to, from_, values.data_ptr(), values.numel(), place, size, room.data_ptr(), room.numel(),
+            min(int(1e3 * limit_s), 2**31 - 1), ctypes.addressof(adding_ns),
+        )  # fmt: skip
+        if ended:
+            why = {1: f"nothing came or could be sent for {limit_s:g} s", 2: "a peer is gone"}
+            raise RuntimeError(f"the ring broke: {why.get(ended, 'a socket failed')}")
+        return 1e-9 * adding_ns.value
 
 
 _left_out = False

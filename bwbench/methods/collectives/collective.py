@@ -14,6 +14,7 @@ from bwbench.base.model_shapes import ELEMENT_BYTES
 from bwbench.methods.buffers import give_back, on_host
 from bwbench.methods.collectives.host_devices import HostDevices
 from bwbench.methods.collectives.pacing import pace
+from bwbench.methods.collectives.ring_sockets import RingSockets
 from bwbench.methods.collectives.transport import ExchangeMemory, Meter, Round, Transport
 from bwbench.methods.compression.codec import AbstractCodec, AbstractLinearCodec, NoCompression
 from bwbench.methods.compression.error_feedback import ErrorFeedback
@@ -41,6 +42,8 @@ class AbstractCollective(abc.ABC):
         virtual: works where the ranks are threads of one process that take turns (virtual nodes): it waits for others
             in messages of its transport alone, starts no threads, and keeps nothing outside of its object.
         takes_turns: the ranks that it connects do so.
+        takes_sockets: can use connections of its own beside the group, where nothing else says what crosses a network.
+        sockets: those; None where it has none.
         devices: the ranks of this host, from device to device; None for most, and where that has not been set up.
         meter: counts what this rank sends and the time of its codec work.
         link: what the network is asked to be; None where that is not known.
@@ -53,6 +56,8 @@ class AbstractCollective(abc.ABC):
     central: ClassVar[bool] = False
     wraps_model: ClassVar[bool] = False
     virtual: ClassVar[bool] = False
+    takes_sockets: ClassVar[bool] = False
+    sockets: RingSockets | None = None
     devices: HostDevices | None = None
 
     def __init__(self, options: ComponentConfig | None = None) -> None:

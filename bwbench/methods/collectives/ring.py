@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from bwbench.base import emulated_time
 from bwbench.base.component import ComponentConfig
+from bwbench.base.model_shapes import ELEMENT_BYTES
+from bwbench.methods.collectives.ring_sockets import RingSockets
 from bwbench.methods.collectives.scatter_gather import AbstractKeepingParts, Exchange
 from bwbench.methods.collectives.transport import (
     USUAL,
@@ -18,6 +21,7 @@ from bwbench.methods.collectives.transport import (
     cutting_for,
     in_flight_bytes,
     ring_groups,
+    split,
 )
 from bwbench.methods.compression.codec import AbstractCodec, NoCompression
 from bwbench.methods.deferred import dist, torch
@@ -61,6 +65,8 @@ class Ring(AbstractKeepingParts):
 
     Small buckets, where latency rules, take the exchange in two rounds: the same bytes without going round.
 
+    In scripts, where nothing is paced, fp32 goes round on ``sockets`` of the ring's own, and is added up in C.
+
     Sums are kept in fp32 where the receiver adds. The last rank to add to a chunk divides, encodes once, adopts what
     that decodes to, and all others get the same bytes passed on: replicas are bit-equal, in every run, on every link.
     """
@@ -69,6 +75,7 @@ class Ring(AbstractKeepingParts):
     options: RingConfig
     virtual = True
     topology = "ring"
+    takes_sockets = True
 
     @classmethod
     def accepts(cls, codec: type[AbstractCodec]) -> str | None:
@@ -109,6 +116,9 @@ class Ring(AbstractKeepingParts):
         if goes_directly(codec.payload_bytes(bucket.numel()), round_.size):
             Exchange(self, bucket, codec, round_).run()
             return
+        if self.sockets is not None and isinstance(codec, NoCompression) and self.sockets.carries(round_):
+            self._average_by_sockets(bucket, round_, self.sockets)
+            return
         place, size = round_.place, round_.size
         told = self.link if self.options.paced else None
         groups = ring_groups(bucket.numel(), size, codec, in_flight_bytes(told, size), cutting_for(told, size))
@@ -142,6 +152,17 @@ class Ring(AbstractKeepingParts):
                 send_own(following)
         for work in sends:
             work.wait()
+
+    def _average_by_sockets(self, bucket: torch.Tensor, round_: Round, sockets: RingSockets) -> None:
+        """All in one call; what it says of sums is counted as one stretch at its end."""
+        chunks = split(0, bucket.numel(), round_.size)
+        elements = [end - begin for begin, end in chunks]
+        # Every chunk twice, but for the next rank's own sum and the mean that this rank gets last.
+        left_out = elements[(round_.place + 1) % round_.size] + elements[(round_.place + 2) % round_.size]
+        self.meter.sent(ELEMENT_BYTES * (2 * sum(elements) - left_out))
+        sums_s = sockets.average(bucket, round_.tag)
+        now = emulated_time.monotonic()
+        self.meter.codec_worked(now - sums_s, now)
 
     def _take_in(self, message: _Incoming, bucket: torch.Tensor, codec: AbstractCodec, size: int) -> torch.Tensor:
         """Add a segment to the bucket or put it there; returns what to pass on."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import numbers
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -49,7 +49,7 @@ def prepared_alike(group: dist.ProcessGroup, prepare: Callable[[], tuple[T, Desc
     written = json.dumps(own).encode()
     digests = gathered(group, hashlib.sha256(written).digest())
     if len(set(digests)) > 1:
-        descriptions = [json.loads(each) for each in gathered_of_any_length(group, written)]
+        descriptions = told_by_all(own, group)
         raise ConfigError(what_differs(descriptions)) from problem
     if problem is not None:
         raise problem
@@ -163,3 +163,8 @@ def _named(ranks: Sequence[int]) -> str:
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split("\n"))
     return text if isinstance(error, ConfigError) else f"{type(error).__name__}: {text}"
+
+
+def told_by_all(own: object, group: dist.ProcessGroup) -> list[Any]:
+    """What all ranks say, plain data, by rank. Collective."""
+    return [json.loads(each) for each in gathered_of_any_length(group, json.dumps(own).encode())]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -23,11 +23,13 @@ from bwbench.methods.algorithms import AbstractAlgorithm, Context
 from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives import AbstractCollective, Members
 from bwbench.methods.collectives.host_devices import Gpu
+from bwbench.methods.collectives.ring_sockets import RingSockets, agree_on
 from bwbench.methods.compression import build_codec
 from bwbench.methods.devices import DIRECT
+from bwbench.methods.native import native
 from bwbench.network.link import UNSHAPED
-from bwbench.training.library.agreement import Description, describe, gathered, gathered_of_any_length, prepared_alike
-from bwbench.training.library.groups import ScriptGroups, join
+from bwbench.training.library.agreement import Description, describe, gathered, prepared_alike, told_by_all
+from bwbench.training.library.groups import ScriptGroups, join, own_address
 from bwbench.training.library.handle import Distributed
 from bwbench.training.library.host_copies import WIDER, HostCopies
 from bwbench.training.library.link_pacing import UNPACED, AskedLink, pace_hosts, read_link
@@ -40,6 +42,8 @@ from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
 
 TIMEOUT_S = 120.0  # gloo's own 30 minutes are a long time to learn that a peer is gone
+
+RING_SWITCH = "BWBENCH_RING"  # the environment's word for rings without connections of their own: "gloo"
 
 _log = logging.getLogger("bwbench")
 
@@ -102,6 +106,9 @@ def distribute(
         if (devices := devices_of_host(model, parts.collective, groups, timeout_s)) is not None:
             groups = replace(groups, made=(*groups.made, devices))
             _log.info("ranks of a host average from GPU to GPU by NCCL, and send their shards to other hosts by gloo")
+        if (sockets := sockets_of_ring(parts, groups, timeout_s)) is not None:
+            parts.collective.sockets = sockets
+            on_error.callback(sockets.close)
         what = (
             parts.host.model if parts.host is not None else InnerModel(model) if parts.collective.wraps_model else model
         )
@@ -120,6 +127,8 @@ def distribute(
         )
         undo = redirect(model, running.module) if running.module is not what else ExitStack()
         undo.callback(model.register_forward_pre_hook(check_caller).remove)
+        if sockets is not None:
+            undo.callback(sockets.close)
         note, lift = pace_hosts(parts.link, groups, parts.collective)
         undo.callback(lift)
         if note:
@@ -185,10 +194,20 @@ def devices_of_host(
     """As ``connect_devices``, for the GPU that the model is on."""
 
     def gpus() -> list[Gpu | None]:
-        own = json.dumps(own_gpu(next(model.parameters()).device)).encode()
-        return [each and tuple(each) for each in map(json.loads, gathered_of_any_length(groups.control, own))]
+        own = own_gpu(next(model.parameters()).device)
+        return [each and tuple(each) for each in told_by_all(own, groups.control)]
 
     return connect_devices(collective, groups.data, gpus, timedelta(seconds=timeout_s))
+
+
+def sockets_of_ring(parts: PreparedRank, groups: ScriptGroups, timeout_s: float) -> RingSockets | None:
+    """Connections of a ring's own, unless a link is to be paced, which is done to those of the group. Collective."""
+    alone = groups.data.size() == 1
+    if alone or not parts.collective.takes_sockets or parts.link.word != UNPACED:
+        return None
+    compiled = None if os.environ.get(RING_SWITCH) == "gloo" else native()
+    tell = partial(told_by_all, group=groups.control)
+    return agree_on(compiled, own_address, tell, groups.data.rank(), timeout_s)
 
 
 def rounding_note(parameters: Mapping[str, nn.Parameter]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import ConfigError
+from bwbench.training.loop.interfaces import named_interface
 
 LAST_BARRIER_LIMIT = timedelta(seconds=10)
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -76,6 +78,19 @@ def join(group: dist.ProcessGroup | None, timeout_s: float) -> ScriptGroups:
     ranks = dist.get_process_group_ranks(group)
     control = dist.new_group(ranks, backend="gloo", timeout=timeout, use_local_synchronization=True)
     return ScriptGroups(group, control, (control,), began)
+
+
+def own_address() -> str:
+    """Where gloo listens on this host: at GLOO_SOCKET_IFNAME's address, else at what the host's name resolves to.
+
+    Raises OSError where that is not known.
+    """
+    if not (names := os.environ.get("GLOO_SOCKET_IFNAME")):
+        return socket.gethostbyname(socket.gethostname())
+    try:
+        return named_interface(names.partition(",")[0]).address
+    except ConfigError as error:
+        raise OSError(str(error)) from error
 
 
 def _begin(timeout: timedelta) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import warnings
@@ -16,7 +15,7 @@ from bwbench.base.units import BANDWIDTH
 from bwbench.methods.collectives import AbstractCollective
 from bwbench.methods.collectives.pacing import SHARE_OF_DATA, Ends, own_connections, pace_connections
 from bwbench.network.link.frame_sizes import FullFrame
-from bwbench.training.library.agreement import gathered_of_any_length
+from bwbench.training.library.agreement import told_by_all
 from bwbench.training.library.groups import ScriptGroups
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.network_probe import rate_bps
@@ -70,9 +69,7 @@ def pace_hosts(
     if asked.word == UNPACED or groups.data.size() == 1:
         return "", _nothing
     own_host, own_ends = _this_host(), own_connections()
-    told = [
-        json.loads(each) for each in gathered_of_any_length(groups.control, json.dumps([own_host, own_ends]).encode())
-    ]
+    told = told_by_all([own_host, own_ends], groups.control)
     hosts: list[str] = [host for host, _ in told]
     if len(set(hosts)) == 1:
         return "link: all ranks are on one host, so that nothing is paced", _nothing
@@ -101,7 +98,7 @@ def _measured_bps(groups: ScriptGroups, hosts: list[str]) -> float:
     crosses = [hosts[place] != hosts[place - 1] for place in range(size)]  # from the rank before
     control = ControlPath(groups.control)
     found = rate_bps(groups.data, control, size / sum(crosses) if crosses[rank] else 0.0)
-    told = [json.loads(each) for each in gathered_of_any_length(groups.control, json.dumps(found).encode())]
+    told = told_by_all(found, groups.control)
     leaving = [told[place] for place in range(size) if crosses[place] and hosts[place - 1] == hosts[rank]]
     return float(sum(leaving))
 

@@ -78,10 +78,10 @@ class FourRanks:
         self.crossing = {between[own, j] for j in range(4) if TWO_HOSTS[j] != TWO_HOSTS[own]}
         self.data = self.control = self
         self.paced: list[tuple[set[Ends], float | None]] = []
-        told = [json.dumps([host, ends]).encode() for host, ends in zip(TWO_HOSTS, self.ends, strict=True)]
+        told = [json.loads(json.dumps([host, ends])) for host, ends in zip(TWO_HOSTS, self.ends, strict=True)]
         monkeypatch.setattr(link_pacing, "_this_host", lambda: TWO_HOSTS[own])
         monkeypatch.setattr(link_pacing, "own_connections", lambda: self.ends[own])
-        monkeypatch.setattr(link_pacing, "gathered_of_any_length", lambda group, own: told)
+        monkeypatch.setattr(link_pacing, "told_by_all", lambda own, group: told)
         monkeypatch.setattr(link_pacing, "pace_connections", self._pace)
 
     def size(self) -> int:
