@@ -21,6 +21,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def main() -> None:
                 )
             if options.json:
                 facts = {"ranks": RANKS, "latency": LATENCY, "processors": os.cpu_count(), "pairs": options.pairs}
+                facts |= {"torch": version("torch")}
                 options.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
 
 

@@ -116,7 +116,11 @@ class Ring(AbstractKeepingParts):
         if goes_directly(codec.payload_bytes(bucket.numel()), round_.size):
             Exchange(self, bucket, codec, round_).run()
             return
-        if self.sockets is not None and isinstance(codec, NoCompression) and self.sockets.carries(round_):
+        if (
+            self.sockets is not None
+            and isinstance(codec, NoCompression)
+            and self.sockets.carries(round_, bucket.nbytes)
+        ):
             self._average_by_sockets(bucket, round_, self.sockets)
             return
         place, size = round_.place, round_.size
