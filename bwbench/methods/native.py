@@ -38,6 +38,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "sample": (None, [_FLOATS, _COUNT, _COUNT, _BYTES]),
     "at_least": (_COUNT, [_FLOATS, _COUNT, _COUNT, ctypes.c_int32, _PLACES, _COUNT, ctypes.c_void_p]),
     "magnitudes_at": (None, [_FLOATS, _PLACES, _COUNT, _BYTES]),
+    "rank": (ctypes.c_int32, [_BYTES, _COUNT, _COUNT]),
     "keep_at_least": (_COUNT, [_PLACES, _BYTES, _COUNT, ctypes.c_int32]),
     "encode_places": (_COUNT, [_PLACES, _COUNT, _COUNT, _COUNT, _BYTES]),
     "decode_places": (_COUNT, [_BYTES, _COUNT, _COUNT, _COUNT, _PLACES]),
@@ -220,6 +221,10 @@ class Native:
         magnitudes = np.empty(len(places), np.int32)
         self._call["magnitudes_at"](x.ctypes.data, places.ctypes.data, len(places), magnitudes.ctypes.data)
         return magnitudes
+
+    def rank(self, magnitudes: np.ndarray, count: int) -> int:
+        """The ``count``-th largest of ``magnitudes``, int32 and none below zero; ``count`` is 1 to their number."""
+        return int(self._call["rank"](magnitudes.ctypes.data, len(magnitudes), count))
 
     def keep_at_least(self, places: np.ndarray, magnitudes: np.ndarray, threshold_bits: int) -> np.ndarray:
         """Of ``places`` those whose magnitude is the threshold or more; in their memory."""

@@ -67,6 +67,30 @@ EXPORT void bw_magnitudes_at(const int32_t *x, const i64 *places, i64 count, int
         magnitudes[i] = x[places[i]] & MAGNITUDE_BITS;
 }
 
+/* The `count`-th largest of magnitudes, as bits; `count` is 1 to `n`. Digit by digit, the highest first: 11, 10 and 10
+ * bits. */
+EXPORT int32_t bw_rank(const int32_t *magnitudes, i64 n, i64 count)
+{
+    int32_t prefix = 0;
+    for (int shift = 20; shift >= 0; shift -= 10) {
+        int32_t numbers[2][2048] = {{0}}; /* two, so that equal digits one after the other need not wait */
+        const int bits = shift == 20 ? 11 : 10;
+        const int32_t mask = (1 << bits) - 1;
+        i64 i = 0;
+        for (; i + 2 <= n; i += 2)
+            for (int k = 0; k < 2; k++)
+                if ((i64)magnitudes[i + k] >> shift >> bits == prefix)
+                    numbers[k][magnitudes[i + k] >> shift & mask]++;
+        if (i < n && (i64)magnitudes[i] >> shift >> bits == prefix)
+            numbers[0][magnitudes[i] >> shift & mask]++;
+        int32_t digit = mask;
+        for (; digit > 0 && count > numbers[0][digit] + numbers[1][digit]; digit--)
+            count -= numbers[0][digit] + numbers[1][digit];
+        prefix = prefix << bits | digit;
+    }
+    return prefix;
+}
+
 /* Of these places those whose magnitude is the threshold or more, into the same memory; returns how many. */
 EXPORT i64 bw_keep_at_least(i64 *places, const int32_t *magnitudes, i64 count, int32_t threshold)
 {

@@ -295,6 +295,8 @@ def _those_at_least(indices: np.ndarray, magnitudes: np.ndarray, threshold_bits:
 
 def _rank(magnitudes: np.ndarray, count: int) -> int:
     """The ``count``-th largest."""
+    if (compiled := native()) is not None:
+        return compiled.rank(magnitudes, count)
     position = len(magnitudes) - count
     return int(np.partition(magnitudes, position)[position])
 

@@ -242,3 +242,17 @@ def test_threads_may_share_it() -> None:
         for payload in pool.map(lambda _: codec_of("int8").encode(x), range(32)):
             same(payload, expected, "of another thread")
     assert native() is not None
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 1_001, 13_000, 100_001])
+@pytest.mark.parametrize("kind", ["any bits", "of normal values", "all zero", "few"])
+def test_the_largest_but_so_many(compiled: Native, kind: str, length: int) -> None:
+    random = np.random.default_rng(length)
+    magnitudes = {
+        "any bits": random.integers(0, 2**31, length, np.int64).astype(np.int32),
+        "of normal values": np.abs(random.standard_normal(length)).astype(np.float32).view(np.int32),
+        "all zero": np.zeros(length, np.int32),
+        "few": (random.integers(0, 3, length) * 1_000_003).astype(np.int32),
+    }[kind]
+    for count in {1, max(1, length // 100), (length + 1) // 2, length}:
+        assert compiled.rank(magnitudes, count) == np.sort(magnitudes)[length - count]
