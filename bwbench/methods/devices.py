@@ -29,6 +29,10 @@ class Mark:
     def reach(self) -> None:
         """Wait until the device is there."""
 
+    def reached(self) -> bool:
+        """Whether it is."""
+        return True
+
 
 DONE = Mark()
 
@@ -95,6 +99,9 @@ class _CudaMark(Mark):
 
     def reach(self) -> None:
         self._event.synchronize()
+
+    def reached(self) -> bool:
+        return bool(self._event.query())
 
 
 class CudaDevice(Device):

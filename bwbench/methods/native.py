@@ -271,6 +271,8 @@ class Native:
         Raises:
             RuntimeError: a peer is gone, or silent for the limit.
         """
+        if min(to, from_) < 0:
+            raise RuntimeError("the ring's connections were closed")
         adding_ns = ctypes.c_int64()
         ended = self._call["ring"](
             to, from_, values.data_ptr(), values.numel(), place, size, room.data_ptr(), room.numel(),
@@ -278,7 +280,7 @@ class Native:
         )  # fmt: skip
         if ended:
             why = {1: f"nothing came or could be sent for {limit_s:g} s", 2: "a peer is gone"}
-            raise RuntimeError(f"the ring broke: {why.get(ended, 'a socket failed')}")
+            raise RuntimeError(f"the ring broke: {why.get(ended) or os.strerror(-ended)}")
         return 1e-9 * adding_ns.value
 
 

@@ -1,15 +1,17 @@
 /* A ring all-reduce on sockets of its own: what ring.py does by gloo for fp32, in the same order of summation. */
-#include "native.h"
-
-#if defined(FOR_THIS_PROCESSOR) && defined(__linux__)
-
+#ifdef __linux__
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <time.h>
+#endif
 
-/* What bw_ring returns; native.py has the same. */
-enum { DONE = 0, SILENT = 1, GONE = 2, FAILED = 3 };
+#include "native.h"
+
+#if defined(FOR_THIS_PROCESSOR) && defined(__linux__)
+
+/* What bw_ring returns, or an errno below zero; native.py has the same. */
+enum { DONE = 0, SILENT = 1, GONE = 2 };
 
 /* Bytes handed to the kernel at a time: more would keep it from the other direction. */
 #define MOST_AT_ONCE (1 << 20)
@@ -43,6 +45,7 @@ static void add_and_divide(float *sum, const float *values, i64 n, float by)
         sum[i] = (sum[i] + values[i]) / by;
 }
 
+/* Ends of a peer that was there. */
 static int lost(ssize_t count) { return count < 0 && (errno == ECONNRESET || errno == EPIPE || errno == ESHUTDOWN); }
 static int again(ssize_t count) { return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR); }
 
@@ -52,7 +55,7 @@ static int again(ssize_t count) { return count < 0 && (errno == EAGAIN || errno 
  *
  * to, from: connected sockets, to the next rank and from the one before.
  * room: memory for what is to be added, `room_bytes` of it, aligned as a float is.
- * limit_ms: without a byte in either direction.
+ * limit_ms: without a byte in either direction, however often a signal comes meanwhile.
  * adding_ns: what was spent on sums.
  */
 EXPORT int bw_ring(int to, int from, float *x, i64 n, int place, int size, char *room, i64 room_bytes, int limit_ms,
@@ -62,6 +65,8 @@ EXPORT int bw_ring(int to, int from, float *x, i64 n, int place, int size, char 
     char *bytes = (char *)x;
     int leaving = 0, arriving = 0;        /* hops */
     i64 left = 0, arrived = 0, held = 0;  /* bytes of those; of a float that is not whole, in `room` */
+
+    i64 progress = now_ns();
 
     *adding_ns = 0;
     for (;;) {
@@ -81,21 +86,26 @@ EXPORT int bw_ring(int to, int from, float *x, i64 n, int place, int size, char 
             ready = leaving == 0 || arriving >= leaving ? out.bytes : arriving == leaving - 1 ? arrived : 0;
 
         struct pollfd ends[2] = {{arriving < hops ? from : -1, POLLIN, 0}, {ready > left ? to : -1, POLLOUT, 0}};
-        int found = poll(ends, 2, limit_ms);
+        i64 rest_ms = limit_ms - (now_ns() - progress) / 1000000;
+        int found = rest_ms > 0 ? poll(ends, 2, (int)rest_ms) : 0;
         if (found == 0)
             return SILENT;
         if (found < 0 && errno != EINTR)
-            return FAILED;
+            return -errno;
         if (found < 0)
             continue;
+        if ((ends[0].revents | ends[1].revents) & POLLNVAL)
+            return -EBADF;
 
         if (ends[1].revents) {
             ssize_t count = send(to, bytes + out.begin + left, (size_t)least(ready - left, MOST_AT_ONCE),
                                  MSG_DONTWAIT | MSG_NOSIGNAL);
-            if (count > 0)
+            if (!again(count) && count <= 0)
+                return lost(count) ? GONE : -errno;
+            if (count > 0) {
                 left += count;
-            else if (!again(count))
-                return lost(count) ? GONE : FAILED;
+                progress = now_ns();
+            }
         }
         if (ends[0].revents) {
             int adds = arriving <= completing;
@@ -105,14 +115,15 @@ EXPORT int bw_ring(int to, int from, float *x, i64 n, int place, int size, char 
             if (count == 0 || lost(count))
                 return GONE;
             if (count < 0 && !again(count))
-                return FAILED;
+                return -errno;
             if (count < 0)
                 continue;
+            progress = now_ns();
             if (!adds) {
                 arrived += count;
                 continue;
             }
-            i64 began = now_ns(), whole = (held + count) / 4;
+            i64 whole = (held + count) / 4;
             float *sum = (float *)(bytes + in.begin + arrived);
             if (arriving == completing)
                 add_and_divide(sum, (float *)room, whole, (float)size);
@@ -121,13 +132,21 @@ EXPORT int bw_ring(int to, int from, float *x, i64 n, int place, int size, char 
             held += count - 4 * whole;
             memmove(room, room + 4 * whole, (size_t)held);
             arrived += 4 * whole;
-            *adding_ns += now_ns() - began;
+            *adding_ns += now_ns() - progress;
         }
     }
 }
 
 #else
 
-EXPORT int bw_ring(void) { return 3; }
+EXPORT int bw_ring(void) { return -1; }
 
+#endif
+
+#ifdef FOR_THIS_PROCESSOR
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC reset_options
+#endif
 #endif

@@ -22,8 +22,7 @@ from bwbench.base.errors import ConfigError
 from bwbench.methods.algorithms import AbstractAlgorithm, Context
 from bwbench.methods.buffers import moved_to_host
 from bwbench.methods.collectives import AbstractCollective, Members
-from bwbench.methods.collectives.host_devices import Gpu
-from bwbench.methods.collectives.ring_sockets import RingSockets, agree_on
+from bwbench.methods.collectives.ring_sockets import agree_on
 from bwbench.methods.compression import build_codec
 from bwbench.methods.devices import DIRECT
 from bwbench.methods.native import native
@@ -37,7 +36,7 @@ from bwbench.training.library.method import Method, choose
 from bwbench.training.library.model_buffers import BufferWay, ModelBuffers, check_way
 from bwbench.training.library.refusals import check_copied, check_direct, check_model, check_optimizer, not_stepped
 from bwbench.training.loop.clock import TrainingClock
-from bwbench.training.loop.compute_device import connect_devices, own_gpu
+from bwbench.training.loop.compute_device import Tell, connect_devices
 from bwbench.training.loop.control import ControlPath
 from bwbench.training.loop.replica import digest
 
@@ -74,9 +73,9 @@ def distribute(
         algorithm: a preset, an algorithm, or a mapping with its options, as in an experiment file.
         collective: replaces the preset's; in the same spellings.
         compression: replaces the preset's; a list is a chain.
-        group: a process group with gloo for CPU tensors, of those that train together; its own timeout holds then.
-            None makes one of all processes, and initialises ``torch.distributed`` from torchrun's environment where
-            that has not been done. gloo binds to the interface named in GLOO_SOCKET_IFNAME.
+        group: a process group with gloo for CPU tensors, of those that train together; its own timeout holds for what
+            it carries. None makes one of all processes, and initialises ``torch.distributed`` from torchrun's
+            environment where that has not been done. gloo binds to the interface named in GLOO_SOCKET_IFNAME.
         timeout_s: a message that takes longer than this ends training with an error. A large one may rightly take
             minutes on a slow link.
         buffers: of the model, such as the running means of BatchNorm: ``local`` leaves them to each rank; ``broadcast``
@@ -103,12 +102,17 @@ def distribute(
             _log.info(note)
         make_equal(model, groups.control)
         parts.collective.connect(groups.data, UNSHAPED)  # by us, whatever it is
-        if (devices := devices_of_host(model, parts.collective, groups, timeout_s)) is not None:
-            groups = replace(groups, made=(*groups.made, devices))
+        tell = partial(told_by_all, group=groups.control)
+        if (devices := devices_of_host(model, parts, groups, tell, timeout_s)) is not None:
+            groups = replace(groups, devices=devices)
             _log.info("ranks of a host average from GPU to GPU by NCCL, and send their shards to other hosts by gloo")
-        if (sockets := sockets_of_ring(parts, groups, timeout_s)) is not None:
-            parts.collective.sockets = sockets
-            on_error.callback(sockets.close)
+        if takes_sockets(parts, groups):
+            compiled = None if os.environ.get(RING_SWITCH) else native()
+            sockets, why = agree_on(compiled, own_address, tell, groups.data.rank(), timeout_s)
+            _log.info(f"ring: {why}, by {'connections of its own' if sockets is not None else 'gloo'}")
+            if sockets is not None:
+                parts.collective.sockets = sockets
+                on_error.callback(sockets.close)
         what = (
             parts.host.model if parts.host is not None else InnerModel(model) if parts.collective.wraps_model else model
         )
@@ -127,8 +131,8 @@ def distribute(
         )
         undo = redirect(model, running.module) if running.module is not what else ExitStack()
         undo.callback(model.register_forward_pre_hook(check_caller).remove)
-        if sockets is not None:
-            undo.callback(sockets.close)
+        if parts.collective.sockets is not None:
+            undo.callback(parts.collective.sockets.close)
         note, lift = pace_hosts(parts.link, groups, parts.collective)
         undo.callback(lift)
         if note:
@@ -169,6 +173,8 @@ def prepare(
     on_error: ExitStack,
 ) -> tuple[PreparedRank, Description]:
     """The part of ``distribute`` that needs no peers, and what it was made of. Raises ConfigError."""
+    if (word := os.environ.get(RING_SWITCH, "")) not in ("", "gloo"):
+        raise ConfigError(f"{RING_SWITCH} is {word!r} in the environment; write 'gloo', or leave it out")
     check_model(model)
     check_optimizer(optimizer, model)
     method, way, asked_link = asked(), check_way(buffers), read_link(link)
@@ -189,25 +195,18 @@ def prepare(
 
 
 def devices_of_host(
-    model: nn.Module, collective: AbstractCollective, groups: ScriptGroups, timeout_s: float
+    model: nn.Module, parts: PreparedRank, groups: ScriptGroups, tell: Tell, timeout_s: float
 ) -> dist.ProcessGroup | None:
-    """As ``connect_devices``, for the GPU that the model is on."""
-
-    def gpus() -> list[Gpu | None]:
-        own = own_gpu(next(model.parameters()).device)
-        return [each and tuple(each) for each in told_by_all(own, groups.control)]
-
-    return connect_devices(collective, groups.data, gpus, timedelta(seconds=timeout_s))
-
-
-def sockets_of_ring(parts: PreparedRank, groups: ScriptGroups, timeout_s: float) -> RingSockets | None:
-    """Connections of a ring's own, unless a link is to be paced, which is done to those of the group. Collective."""
-    alone = groups.data.size() == 1
-    if alone or not parts.collective.takes_sockets or parts.link.word != UNPACED:
+    """As ``connect_devices``; not where buckets are made in host memory, of copies and of linear codecs."""
+    if parts.host is not None or build_codec(parts.method.compression).linear:
         return None
-    compiled = None if os.environ.get(RING_SWITCH) == "gloo" else native()
-    tell = partial(told_by_all, group=groups.control)
-    return agree_on(compiled, own_address, tell, groups.data.rank(), timeout_s)
+    device = next(model.parameters()).device
+    return connect_devices(parts.collective, groups.data, device, tell, timedelta(seconds=timeout_s))
+
+
+def takes_sockets(parts: PreparedRank, groups: ScriptGroups) -> bool:
+    """Whether a ring gets connections of its own; not where a link is paced, which is done to those of the group."""
+    return groups.data.size() > 1 and parts.collective.takes_sockets and parts.link.word == UNPACED
 
 
 def rounding_note(parameters: Mapping[str, nn.Parameter]) -> Iterator[str]:

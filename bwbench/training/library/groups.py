@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from bwbench.base.errors import ConfigError
+from bwbench.methods.collectives.host_devices import give_up
 from bwbench.training.loop.interfaces import named_interface
 
 LAST_BARRIER_LIMIT = timedelta(seconds=10)
@@ -27,12 +28,14 @@ class ScriptGroups:
         control: barriers, the first comparison of the replicas.
         made: those of the two that were made here.
         began: the default process group was made here as well.
+        devices: of the ranks of this host, from GPU to GPU; None where gloo carries everything.
     """
 
     data: dist.ProcessGroup
     control: dist.ProcessGroup
     made: tuple[dist.ProcessGroup, ...]
     began: bool
+    devices: dist.ProcessGroup | None = None
 
     def leave(self, *, together: bool) -> None:
         """Take down what was made here.
@@ -43,6 +46,11 @@ class ScriptGroups:
         if together and self.data.size() > 1:
             with suppress(RuntimeError):  # one of them is gone: then there is nobody to wait for
                 self.control.barrier().wait(LAST_BARRIER_LIMIT)
+        if self.devices is not None and not together:
+            give_up(self.devices)  # who waits for a rank that is gone waits for ever
+        elif self.devices is not None and dist.is_initialized():
+            with suppress(ValueError, RuntimeError):
+                dist.destroy_process_group(self.devices)
         for group in self.made if dist.is_initialized() else ():
             with suppress(ValueError):  # the script has taken it down itself
                 dist.destroy_process_group(group)

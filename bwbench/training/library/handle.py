@@ -204,8 +204,10 @@ class Distributed(AbstractUnevenSteps):
         finally:
             self.let_go()
             self._running.close()
-            self._undo()
-            self._groups.leave(together=together)
+            try:
+                self._undo()
+            finally:
+                self._groups.leave(together=together)
 
     def _close_at_exit(self) -> None:
         self.close(together=not hasattr(sys, "last_value"))  # after an error, nobody waits for the others

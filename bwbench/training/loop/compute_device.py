@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -13,11 +15,13 @@ import torch.distributed as dist
 from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import CellConfig
 from bwbench.methods.collectives import AbstractCollective
-from bwbench.methods.collectives.host_devices import Gpu, HostDevices, each_has_its_own
+from bwbench.methods.collectives.host_devices import Gpu, HostDevices, each_has_its_own, give_up
 from bwbench.methods.devices import device_of
 
 # Without these NCCL sends between GPUs of one machine by their bus or by shared memory: past the link that is asked.
 NCCL_BY_SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+
+Tell: TypeAlias = Callable[[object], list[Any]]  # what this rank says → what all say, by rank
 
 
 def device_for(config: CellConfig, rank: int) -> torch.device:
@@ -58,7 +62,7 @@ def data_backend(config: CellConfig) -> str:
     """
     if config.compute.device == "cpu" or config.collective.name != "torch":
         return "gloo"
-    return backend_for(gpus_of_all())
+    return backend_for(tell_by_default(own_gpu()))
 
 
 def backend_for(gpus: Sequence[Gpu | None]) -> str:
@@ -70,11 +74,11 @@ def backend_for(gpus: Sequence[Gpu | None]) -> str:
     return "gloo" if None in gpus or len(set(gpus)) < len(gpus) else "cpu:gloo,cuda:nccl"
 
 
-def gpus_of_all() -> list[Gpu | None]:
-    """What each rank computes on, by the default process group: this thread's current GPU. Collective."""
-    gpus: list[Gpu | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(gpus, own_gpu())
-    return gpus
+def tell_by_default(own: object) -> list[Any]:
+    """What all ranks of the default process group say. Collective."""
+    said: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(said, own)
+    return said
 
 
 def own_gpu(device: torch.device | None = None) -> Gpu | None:
@@ -89,27 +93,43 @@ def own_gpu(device: torch.device | None = None) -> Gpu | None:
 
 
 def connect_devices(
-    collective: AbstractCollective, group: dist.ProcessGroup, gpus: Callable[[], Sequence[Gpu | None]], limit: timedelta
+    collective: AbstractCollective, group: dist.ProcessGroup, device: torch.device, tell: Tell, limit: timedelta
 ) -> dist.ProcessGroup | None:
     """Let ranks of a host speak from GPU to GPU, where the collective has use for it and each has its own. Collective.
 
+    Nothing is relied on that has not been tried: values go round in each host first, and all ranks hear of it.
+
     Args:
         group: of those that train together, which has connected the collective.
-        gpus: of all of them, by rank in it; asked on all of them or on none.
+        device: that the model is on.
+        tell: what all of them say, by rank in ``group``; called on all of them or on none.
         limit: of an exchange.
 
     Returns:
         The group that was made, for whoever takes it down; None where gloo carries everything.
     """
     hosts = collective.hosts_of_devices(group.size())
-    if not hosts or not each_has_its_own(gpus(), hosts):
+    if not hosts or not each_has_its_own([gpu and tuple(gpu) for gpu in tell(own_gpu(device))], hosts):
         return None
-    ranks = dist.get_process_group_ranks(group)
+    ranks, world = dist.get_process_group_ranks(group), dist.group.WORLD
+    # torch sorts the ranks of a group, and splits NCCL's of a default group that is bound to a device, which all ranks
+    # of that would have to take part in.
+    if ranks != sorted(ranks) or getattr(world, "bound_device_id", None) is not None:
+        return None
     mates = [ranks[place] for place in next(host for host in hosts if group.rank() in host)]
-    # Only the ranks of this host are here, so that they agree on the new group among themselves.
-    devices: dist.ProcessGroup = dist.new_group(mates, limit, "nccl", use_local_synchronization=True)
-    collective.devices = HostDevices(devices)
-    return devices
+    made: dist.ProcessGroup | None = None
+    works = False
+    with suppress(RuntimeError, ValueError):  # of torch, and of NCCL
+        # Only the ranks of this host are here, so that they agree on the new group among themselves.
+        made = dist.new_group(mates, 2 * limit, "nccl", use_local_synchronization=True)
+        devices = HostDevices(made, limit.total_seconds())
+        works = devices.work_on(device)
+    if all(tell(works)):
+        collective.devices = devices
+        return made
+    if made is not None:
+        give_up(made)
+    return None
 
 
 def device_name(tensor: torch.Tensor) -> str | None:

@@ -25,7 +25,7 @@ from bwbench.records.environment import tcp_settings
 from bwbench.records.schema import Start
 from bwbench.training.datasets.dataset import Splits, data_folder
 from bwbench.training.loop.clock import TrainingClock
-from bwbench.training.loop.compute_device import connect_devices, device_for, device_name, gpus_of_all
+from bwbench.training.loop.compute_device import connect_devices, device_for, device_name, tell_by_default
 from bwbench.training.loop.feed import AnyFeed, BatchFeed, EmptyFeed, TensorSamples
 from bwbench.training.loop.optimizers import AbstractOptimizer
 from bwbench.training.loop.process_groups import Groups, group_timeout
@@ -154,7 +154,8 @@ def prepare(config: CellConfig, groups: Groups, splits: Splits | None = None) ->
         if config.launcher != "local":  # hosts may have the very addresses of the emulated network
             pace(link, flows=0)
             # Nodes that we emulate have links of their own, past which NCCL would send.
-            connect_devices(collective, groups.data, gpus_of_all, group_timeout())
+            if not build_codec(config.compression).linear:
+                connect_devices(collective, groups.data, device, tell_by_default, group_timeout())
     optimizer = schedule.build_for(model)
     idle = shapes is not None and steps_idly(algorithm)
     if idle:

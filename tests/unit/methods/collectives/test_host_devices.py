@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +14,12 @@ import torch.distributed as dist
 from bwbench import distribute
 from bwbench.methods.algorithms.communicator import threads_for
 from bwbench.methods.buffers import moved_to_host
+from bwbench.methods.collectives import host_devices
 from bwbench.methods.collectives.collective import AbstractCollective
 from bwbench.methods.collectives.host_devices import HostDevices, each_has_its_own
 from bwbench.methods.collectives.rank_threads import loopback, round_of, run_ranks
 from bwbench.methods.collectives.sharded import Sharded, ShardedConfig
-from bwbench.methods.collectives.transport import split
+from bwbench.methods.collectives.transport import Members, Round, split
 from bwbench.network.link import Link
 from bwbench.training.library import distribution
 from tests.contract.test_collectives import inputs, make_codec
@@ -48,7 +51,7 @@ def test_shards_are_summed_where_they_lie_and_spread(workers, num_elements):
 
     def work(group, rank):
         with foreign():
-            devices, values = HostDevices(of_host(rank)), moved(tensors[rank])
+            devices, values = HostDevices(of_host(rank), 20.0), moved(tensors[rank])
             shard = devices.summed(values, spans)
             begin, end = spans[rank]
             assert is_foreign(shard) and shard.shape == (end - begin,)
@@ -72,7 +75,7 @@ def test_the_mean_is_that_of_the_way_over_the_host(num_ranks, workers, codec):
         ours = Sharded(options)
         ours.connect(group)
         if by_devices:
-            ours.devices = HostDevices(of_host(rank))
+            ours.devices = HostDevices(of_host(rank), 20.0)
         with foreign():
             own, results = make_codec(codec, num_elements), []
             for step in range(3):
@@ -99,25 +102,52 @@ def test_the_mean_is_that_of_the_way_over_the_host(num_ranks, workers, codec):
 def test_one_bucket_at_a_time_in_the_order_of_all_ranks_and_nobody_copies_it_to_the_host_first():
     ours = Sharded(ShardedConfig(workers_per_host=2))
     assert threads_for(ours, 8) == 2 and not ours.takes_from_device(make_codec("none"))
-    ours.devices = HostDevices(dist.ProcessGroup(dist.HashStore(), 0, 2))
+    ours.devices = HostDevices(dist.ProcessGroup(dist.HashStore(), 0, 2), 20.0)
     assert threads_for(ours, 8) == 1
     assert ours.takes_from_device(make_codec("int8")) and not ours.takes_from_device(make_codec("powersgd"))
 
 
-def test_some_of_the_ranks_and_values_of_the_host_go_over_the_host():
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_some_of_the_ranks_and_values_of_the_host_go_over_the_host(elsewhere):
+    """Three of four ranks, as when one has run out of data; and all of them, with a bucket that is on no device."""
     tensors, of_host = inputs(4, 1_001), host_groups(2)
+    ranks = (0, 1, 2) if elsewhere else (0, 1, 2, 3)
 
     def work(group, rank):
         ours = Sharded(ShardedConfig(workers_per_host=2))
         ours.connect(group)
-        ours.devices = HostDevices(of_host(rank))
-        bucket = tensors[rank].clone()
-        ours.average(bucket, make_codec("none"), round_of(group))
-        return bucket
+        ours.devices = HostDevices(of_host(rank), 20.0)
+        ours.devices.summed = None  # not asked
+        if rank not in ranks:
+            return None
+        with foreign():
+            bucket = moved(tensors[rank]) if elsewhere else tensors[rank].clone()
+            ours.average(bucket, make_codec("none"), Round(0, Members(ranks, rank)))
+            return moved_to_host(bucket)
 
-    results = run_ranks(4, work)
-    assert all(torch.equal(result, results[0]) for result in results)
-    torch.testing.assert_close(results[0], torch.stack(tensors).mean(0))
+    with stand_in():
+        results = [result for result in run_ranks(4, work) if result is not None]
+    assert len(results) == len(ranks) and all(torch.equal(result, results[0]) for result in results)
+    torch.testing.assert_close(results[0], torch.stack(tensors[: len(ranks)]).mean(0))
+
+
+def test_a_device_that_does_not_get_there_is_an_error_in_time(monkeypatch):
+    """NCCL's work is told to the device, which waits for the mates; here one that never comes to the mark."""
+    of_host = host_groups(2)
+    never = SimpleNamespace(mark=lambda: SimpleNamespace(reached=lambda: False))
+
+    def work(_, rank):
+        devices = HostDevices(of_host(rank), 0.3)
+        began = time.monotonic()
+        with pytest.raises(RuntimeError, match="has not taken part in an exchange for 0.3 s"):
+            devices.summed(torch.ones(10), split(0, 10, 2))
+        assert not devices.work_on(torch.device("cpu"))
+        return time.monotonic() - began
+
+    assert run_ranks(2, lambda _, rank: HostDevices(of_host(rank), 0.3).work_on(torch.device("cpu"))) == [True, True]
+    of_host = host_groups(2)
+    monkeypatch.setattr(host_devices, "device_of", lambda _: never)
+    assert max(run_ranks(2, work)) < 5.0
 
 
 @pytest.mark.filterwarnings("ignore:algorithm.*stands for")
@@ -146,9 +176,10 @@ def test_a_script_trains_as_over_the_host(method, monkeypatch):
     there = run(lambda *_: None)
     of_host = host_groups(2)
 
-    def connect(model, collective, groups, timeout_s):
+    def connect(model, parts, groups, tell, timeout_s):
+        collective = parts.collective
         assert collective.hosts_of_devices(4) == [range(2), range(2, 4)]
-        collective.devices = HostDevices(of_host(groups.data.rank()))
+        collective.devices = HostDevices(of_host(groups.data.rank()), 20.0)
         found.append(collective)
 
     here = run(connect)

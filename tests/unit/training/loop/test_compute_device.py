@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from bwbench.base.errors import ConfigError
+from bwbench.methods.collectives.host_devices import HostDevices
 from bwbench.methods.collectives.ring import Ring
 from bwbench.methods.collectives.sharded import Sharded, ShardedConfig
 from bwbench.training.loop.compute_device import backend_for, connect_devices, data_backend, device_for, device_name
@@ -87,27 +88,62 @@ def test_the_processor_has_no_name_of_its_own_in_events() -> None:
     assert device_name(torch.zeros(1)) is None
 
 
-@pytest.mark.parametrize(("rank", "mates"), [(0, [7, 3]), (1, [7, 3]), (3, [5, 9])])
-def test_ranks_of_a_host_get_a_group_of_nccl(rank: int, mates: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks of the group that trains have other numbers in the default one, which torch asks for."""
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Four ranks of the default group, 3, 5, 7 and 9, on two hosts; ``made`` are the groups that were asked for."""
     made: list[Any] = []
+    found = SimpleNamespace(made=made, works=True, ranks=[3, 5, 7, 9], given_up=0)
 
     def new_group(ranks: list[int], limit: timedelta, backend: str, *, use_local_synchronization: bool) -> Any:
-        made.append((ranks, limit, backend, use_local_synchronization))
-        return SimpleNamespace(size=lambda: 2, rank=lambda: rank % 2)
+        assert ranks == sorted(ranks) and use_local_synchronization, "torch sorts them"
+        made.append((ranks, limit, backend))
+        return SimpleNamespace(size=lambda: 2, rank=lambda: 0, abort=lambda: setattr(found, "given_up", 1))
 
     monkeypatch.setattr(torch.distributed, "new_group", new_group)
-    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", lambda _: [7, 3, 5, 9])
-    group: Any = SimpleNamespace(size=lambda: 4, rank=lambda: rank)
-    four = [("a", "0"), ("a", "1"), ("b", "0"), ("b", "1")]
-    ours = Sharded(ShardedConfig(workers_per_host=2))
-    limit = timedelta(seconds=5)
-    assert connect_devices(ours, group, lambda: [*four[:3], None], limit) is None and ours.devices is None
-    assert connect_devices(ours, group, lambda: four, limit) is not None
-    assert made == [(mates, limit, "nccl", True)]
-    assert ours.devices is not None and (ours.devices.size, ours.devices.place) == (2, rank % 2)
+    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", lambda _: found.ranks)
+    monkeypatch.setattr(HostDevices, "work_on", lambda ours, device: found.works)
+    return found
 
-    def not_asked() -> Any:
+
+FOUR = [["a", "0"], ["a", "1"], ["b", "0"], ["b", "1"]]
+
+
+def devices_of(rank: int, gpus: list[Any], *, others_work: bool = True) -> tuple[Sharded, Any]:
+    def tell(own: object) -> list[Any]:
+        return [own, others_work] if isinstance(own, bool) else gpus
+
+    ours, group = Sharded(ShardedConfig(workers_per_host=2)), SimpleNamespace(size=lambda: 4, rank=lambda: rank)
+    limit = timedelta(seconds=5)
+    return ours, connect_devices(ours, group, torch.device("cpu"), tell, limit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("rank", "mates"), [(0, [3, 5]), (1, [3, 5]), (3, [7, 9])])
+def test_ranks_of_a_host_get_a_group_of_nccl(rank: int, mates: list[int], hosts: Any) -> None:
+    """Ranks of the group that trains have other numbers in the default one, which torch asks for."""
+    ours, group = devices_of(rank, FOUR)
+    assert group is not None and ours.devices is not None
+    assert hosts.made == [(mates, timedelta(seconds=10), "nccl")], "twice the limit: its end is the process's"
+
+
+def test_it_stays_with_gloo_where_one_host_cannot(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, group = devices_of(0, [*FOUR[:3], None])
+    assert group is None and ours.devices is None and not hosts.made
+    hosts.ranks = [7, 3, 5, 9]
+    assert devices_of(0, FOUR)[1] is None and not hosts.made, "a group in an order that torch would not keep"
+    hosts.ranks = [3, 5, 7, 9]
+    world = SimpleNamespace(WORLD=SimpleNamespace(bound_device_id=torch.device("cuda", 0)))
+    with monkeypatch.context() as bound:
+        bound.setattr(torch.distributed, "group", world)
+        assert devices_of(0, FOUR)[1] is None and not hosts.made
+    for here, there in ((True, False), (False, True)):
+        hosts.works, hosts.given_up = here, 0
+        ours, group = devices_of(0, FOUR, others_work=there)
+        assert group is None and ours.devices is None and hosts.given_up == 1
+
+
+def test_what_has_no_hosts_asks_nobody() -> None:
+    def not_asked(_: object) -> Any:
         raise AssertionError
 
-    assert connect_devices(Ring(), group, not_asked, limit) is None
+    group: Any = SimpleNamespace(size=lambda: 4, rank=lambda: 0)
+    assert connect_devices(Ring(), group, torch.device("cpu"), not_asked, timedelta(seconds=5)) is None
