@@ -20,6 +20,7 @@ from bwbench.methods.devices import device_of
 
 # Without these NCCL sends between GPUs of one machine by their bus or by shared memory: past the link that is asked.
 NCCL_BY_SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+TRIAL_S = 30.0  # for the first exchange of NCCL, which makes its connections
 
 Tell: TypeAlias = Callable[[object], list[Any]]  # what this rank says → what all say, by rank
 
@@ -118,14 +119,13 @@ def connect_devices(
         return None
     mates = [ranks[place] for place in next(host for host in hosts if group.rank() in host)]
     made: dist.ProcessGroup | None = None
-    works = False
+    works, trial_s = False, min(TRIAL_S, limit.total_seconds() / 4)  # the others wait for what this rank says of it
     with suppress(RuntimeError, ValueError):  # of torch, and of NCCL
         # Only the ranks of this host are here, so that they agree on the new group among themselves.
         made = dist.new_group(mates, 2 * limit, "nccl", use_local_synchronization=True)
-        devices = HostDevices(made, limit.total_seconds())
-        works = devices.work_on(device)
-    if all(tell(works)):
-        collective.devices = devices
+        works = HostDevices(made, trial_s).work_on(device)
+    if all(tell(works)) and made is not None:
+        collective.devices = HostDevices(made, limit.total_seconds())
         return made
     if made is not None:
         give_up(made)
