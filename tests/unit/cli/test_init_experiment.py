@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -177,7 +180,7 @@ def on_a_terminal(arguments: list[str], folder: Path, *answers: tuple[str, str])
     # Its controlling terminal as well, so that Ctrl-C typed there is SIGINT to the process.
     command = ["setsid", "--ctty", sys.executable, "-m", "bwbench.cli.main", *arguments]
     said, answered = "", 0
-    with subprocess.Popen(command, cwd=folder, stdin=its, stdout=its, stderr=its) as process:
+    with subprocess.Popen(command, cwd=folder, stdin=its, stdout=its, stderr=its) as process, ended(process):
         os.close(its)
         for question, answer in [*answers, ("", "")]:
             while not question or question not in said[answered:]:
@@ -189,7 +192,31 @@ def on_a_terminal(arguments: list[str], folder: Path, *answers: tuple[str, str])
             if not question:
                 break
             answered = len(said)
+            # input() drops the KeyboardInterrupt of a Ctrl-C that comes before it reads (CPython: PyErr_Clear after it
+            # has flushed stderr).
+            until_it_sleeps(process.pid)
             os.write(ours, f"{answer}\n".encode())
         code = process.wait(60)
     os.close(ours)
     return code, said
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A test that fails, by its time limit as well, does not wait for what it has started."""
+    try:
+        yield
+    finally:
+        process.kill()  # nothing happens where it has ended
+
+
+def until_it_sleeps(pid: int) -> None:
+    """Return when a process waits for something: asleep in two looks, and no processor time between them."""
+    before = None
+    for _ in range(200):
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        now = words[0], words[11], words[12]  # state, user and system time
+        if now == before and now[0] == "S":
+            return
+        before = now
+        time.sleep(0.05)
