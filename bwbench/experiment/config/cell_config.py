@@ -125,17 +125,21 @@ class EvaluateConfig(_Section):
 
     Attributes:
         every_samples: on the validation split, counted over all nodes.
-        test: when on the test split as well, which decides nothing: ``arrivals`` where a target is near and at the
-            end, ``always`` at every evaluation. The former is not written out, so that records from before there was
-            a choice keep their identity.
+        test: when on the test split as well, which decides nothing: at the ``end``; there and where a target is near
+            (``arrivals``); ``always``, at every evaluation. What is default is not written out, so that records from
+            before there was a choice keep their identity.
     """
 
     every_samples: Samples = Field(2000.0, alias="every")
-    test: Literal["arrivals", "always"] = TEST_LEFT_OUT
+    test: Literal["end", "arrivals", "always"] = TEST_LEFT_OUT
 
     def without_test_curve(self) -> EvaluateConfig:
         """As often, on the test split no oftener than by default: of runs whose metric nobody compares."""
         return self.model_copy(update={"test": TEST_LEFT_OUT})
+
+    def tested_at_end(self) -> EvaluateConfig:
+        """As often, on the test split once: of runs that only validation decides about."""
+        return self.model_copy(update={"test": "end"})
 
 
 class LimitConfig(_Section):

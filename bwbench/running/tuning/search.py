@@ -200,7 +200,7 @@ def _trial_config(config: CellConfig, seed: int) -> CellConfig:
             "target": middle_target(config),
             "targets": (),
             "stop": "limit",  # arrival is known from what comes after it
-            "evaluate": config.evaluate.without_test_curve(),
+            "evaluate": config.evaluate.tested_at_end(),
             "seed": seed,
         }
     )

@@ -67,10 +67,13 @@ class Evaluator:
     def looks_at_test(self, evaluation: Evaluation) -> bool:
         """Whether the test split is looked at here as well; to be asked once a validation evaluation.
 
-        Where a target is near, but for the replica that has not been trained, or always: as the configuration says.
-        Training that ends at its only target arrives there, where the test split is looked at anyway.
+        At no evaluation but the last, where a target is near, but for the replica that has not been trained, or always:
+        as the configuration says. Training that ends at its only target arrives there, where the test split is looked
+        at anyway.
         """
         config = self._trial.config
+        if config.evaluate.test == "end":
+            return False
         watched = () if config.stop == "target" and len(config.all_targets) == 1 else config.all_targets
         is_near = self._progress.watch.is_due(watched, evaluation.mean)
         return config.evaluate.test == "always" or (is_near and evaluation.step > 0)

@@ -164,4 +164,4 @@ def test_every_component_option_and_default_is_in_it() -> None:
                     assert f'"{field.alias or name}"' in text
     evaluate = definitions["evaluate"]["properties"]
     assert evaluate["every"]["default"] == "2000 samples"
-    assert (evaluate["test"]["default"], evaluate["test"]["enum"]) == ("arrivals", ["arrivals", "always"])
+    assert (evaluate["test"]["default"], evaluate["test"]["enum"]) == ("arrivals", ["end", "arrivals", "always"])

@@ -18,14 +18,15 @@ def test_trials_differ_from_the_experiment_in_link_speed_limit_and_seed_alone(tm
     asked = experiment.points[0].config.model_dump(mode="json", by_alias=True)
     trial = search.cell(Training(0.1)).config.model_dump(mode="json", by_alias=True)
     assert {key for key in asked if asked[key] != trial[key]} == {
-        *("link", "compute", "limit", "stop", "seed", "optimizer")
+        *("link", "compute", "evaluate", "limit", "stop", "seed", "optimizer")
     }
+    assert trial["evaluate"] == {**asked["evaluate"], "test": "end"}, "validation decides"
     assert trial["link"]["shaped"] is False and trial["compute"]["step_time"] is None and trial["seed"] == 1000
     assert trial["limit"] == {"samples": 4000, "time": None}, "samples count, on whatever machine"
     assert trial["optimizer"] == {**asked["optimizer"], "lr": 0.1}
 
 
-def test_trials_look_at_the_test_split_no_oftener_than_ever(tmp_path):
+def test_trials_look_at_the_test_split_once(tmp_path):
     trials = [
         searches_of(load(tmp_path, PLAIN, *how), seed=1000)[0].cell(Training(0.1))
         for how in ([], ["evaluate.test=always"])

@@ -256,6 +256,12 @@ def test_the_test_split_is_looked_at_around_an_arrival_and_at_the_end(tmp_path: 
     assert {first - 1, first} <= set(tested) and 0 not in tested and tested[-1] == STEPS
 
 
+def test_or_at_the_end_alone(tmp_path: Path) -> None:
+    evaluate = {"every": "32 samples", "test": "end"}
+    train(config_of("ring", evaluate=evaluate, target={"accuracy": 0.4}, stop="limit"), tmp_path / "attempt-1")
+    assert [e["step"] for e in events(tmp_path, 1, 0, "eval") if e["split"] == "test"] == [STEPS]
+
+
 def test_what_a_checkpoint_holds_is_read_without_running_code(ring: Path) -> None:
     (folder,) = (ring / "attempt-1").glob("checkpoint-*")
     state = torch.load(folder / "rank1.pt", weights_only=True)
