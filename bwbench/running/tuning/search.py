@@ -257,11 +257,16 @@ class _Lookup:
             found = trial_of(item, training, self._search.variants[training.variant])
             if found is not None and (environment := CellFolder(item.folder).environment):
                 self.environments[training] = environment
-            self.trials[training] = _judged(found) or _judged(self._search.known.get(item.cell.id)) or found
+            self.trials[training] = _judged(found) or _judged(self._known(item.cell)) or found
         trial = _judged(self.trials[training])
         if trial is None:
             return None
         return Judgement(trial.samples_to_target, trial.loss, diverged=trial.status != "done")
+
+    def _known(self, cell: Cell) -> RateTrial | None:
+        """What the table holds of a training; tables of before hold some that looked at the test split oftener."""
+        known, oftener = self._search.known, cell.config.evaluate.without_test_curve()
+        return known.get(cell.id) or known.get(identity(cell.config.model_copy(update={"evaluate": oftener})))
 
 
 def progress(search: Search, results: Path) -> SearchProgress:

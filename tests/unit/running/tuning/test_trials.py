@@ -10,8 +10,10 @@ from bwbench.base.errors import ConfigError
 from bwbench.experiment.config import load_experiment
 from bwbench.experiment.config.tuned_table import Made, RateTrial, TunedEntry, setting_of
 from bwbench.records import write_json_atomic
+from bwbench.records.cell_identity import identity
 from bwbench.running.tuning.search import progress, searches_of, tune, waiting
 from bwbench.running.tuning.table import entry_of, merged, read_rows, settled, write_table
+from bwbench.running.tuning.trainings import Training
 from tests.unit.running.tuning.tables import BASE, Quiet, Trainer, load, on
 
 TWO_ARMS = BASE + "matrix: {algorithm: [ring, qadam]}\n"
@@ -351,6 +353,24 @@ def test_trials_of_the_table_are_not_trained_again_where_their_records_are_missi
     )
     assert found[0] == entry
     assert {arm for arm, _ in trainer.ran} == {"qadam"}
+
+
+def test_nor_are_those_that_looked_at_the_test_split_oftener(tmp_path):
+    (entry,), _ = entries_after(tmp_path, valley(0.1))
+    (search,) = searches_of(load(tmp_path, BASE, tuning=True), seed=1000)
+
+    def before(trial: RateTrial) -> RateTrial:
+        config = search.cell(Training(trial.lr, number=trial.seed - 1000)).config
+        return trial.model_copy(
+            update={"id": identity(config.model_copy(update={"evaluate": config.evaluate.without_test_curve()}))}
+        )
+
+    trials = tuple(before(trial) for trial in entry.trials)
+    assert not {trial.id for trial in trials} & {trial.id for trial in entry.trials}
+    table = tmp_path / "table.yaml"
+    write_table(table, "study", 1000, [entry.model_copy(update={"trials": trials})])
+    searches = searches_of(load(tmp_path, BASE, tuning=True), seed=1000, rows=read_rows(table, 1000, ()))
+    assert not progress(searches[0], tmp_path / "elsewhere").state.missing
 
 
 def test_a_trial_beside_those_of_the_table_says_so(tmp_path):
