@@ -7,8 +7,7 @@ Beside them other procedures on the same repeats (coverage_parts/procedures.py):
 so that each is judged by the arm that it covers worst. docs/statistics.md says what follows.
 
 Exit status 1 where the procedure in use covers less than 93.5 % (less three errors of the simulation) of any kind of
-value, or the best set misses the fastest arm more than once in 20. Three repeats on one timing run are shown, and not
-judged: they are less than docs/statistics.md asks for.
+value, or the best set misses the fastest arm more than once in 20.
 
 Usage: python benchmarks/coverage.py [--published results] [--json FILE] [--workers 4] [--quick]
 """
@@ -46,7 +45,6 @@ NOISY = Setting("ten 8 %, two 30 %", (0.08,) * 10 + (0.30,) * 2)
 MIXED = Setting("5 to 30 %", tuple(0.05 + 0.25 * number / 11 for number in range(12)))
 ONE_RUN = replace(NOISY, name="ten 8 %, two 30 %, one timing run", timing_runs=1)
 WHOLE = {setting.name: setting for setting in (EVEN, NOISY, MIXED, ONE_RUN)}
-TOO_FEW = (3, ONE_RUN.name)  # less than docs/statistics.md asks of an experiment: shown, and not judged
 CENSORED = replace(NOISY, name="ten 8 %, two 30 %, 20 % censored", censored=0.2)
 PARTS = (*WHOLE, "censored", "kin", "crossovers", "best sets")
 
@@ -138,7 +136,7 @@ class Tally:
         return {
             "what": what, "n": n, "arms": arms, "by": by, "worst": worst, "mean": statistics.fmean(shares.values()),
             "by_arm": shares, "half_width": statistics.median(self.halves[by]), "no_interval": no_interval,
-            "trials": counts, "ok": by not in ("welch", "fit") or worst >= ENOUGH - slack or (n, arms) == TOO_FEW,
+            "trials": counts, "ok": by not in ("welch", "fit") or worst >= ENOUGH - slack,
         }  # fmt: skip
 
 

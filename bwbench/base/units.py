@@ -71,8 +71,7 @@ class Dimension:
         if value == 0:
             return f"0 {self.output[0]}"
         unit = self._unit_of(value)
-        factor = self.factors[unit]
-        number = value / factor if factor >= 1 else value * round(1 / factor)
+        number = self._in(value, unit)
         for digits in range(1, 18):
             text = f"{number:.{digits}g}"
             if self._si(float(text), unit) == value:
@@ -84,11 +83,11 @@ class Dimension:
 
     def show(self, value: float, digits: int) -> str:
         """For people, rounded to so many digits: 16.1 Mbit/s. It need not parse back to any float."""
-        shown = float(f"{value:.{digits}g}")
-        unit = self._unit_of(shown)
-        factor = self.factors[unit]
-        number = shown / factor if factor >= 1 else shown * round(1 / factor)
-        return f"{rounded(number, digits)} {unit}"
+        unit = self._unit_of(value)
+        text = rounded(self._in(value, unit), digits)  # once, in the unit in which it is read: 65.55 s are 1.09 min
+        shown = self._si(float(text), unit)
+        carried = self._unit_of(shown)  # 999.7 ms are 1 s
+        return f"{text if carried == unit else rounded(self._in(shown, carried), digits)} {carried}"
 
     def span(self, low: float, high: float, digits: int) -> str:
         """For people: ``508 to 790 Mbit/s``; one of both where they read the same."""
@@ -103,6 +102,10 @@ class Dimension:
             if abs(value) >= self.factors[candidate] * (1 - 1e-12):
                 unit = candidate
         return unit
+
+    def _in(self, value: float, unit: str) -> float:
+        factor = self.factors[unit]
+        return value / factor if factor >= 1 else value * round(1 / factor)
 
     def _si(self, number: float, unit: str) -> float:
         """Rounded once: 0.1 ms is 1e-4 s, which 0.1 * 1e-3 is not."""

@@ -32,6 +32,7 @@ class Value:
         num_censored: those of the repeats that did not reach the target.
         first_crossing: whether a time or a number of samples among them is that of a first crossing alone.
         cells: ids of the cells it rests on, for whoever wants to look.
+        beside: of the fastest: the arm with the next mean time, which ``value`` is the ratio to.
     """
 
     unit: Unit
@@ -46,6 +47,7 @@ class Value:
     num_censored: int = 0
     first_crossing: bool = False
     cells: tuple[str, ...] = ()
+    beside: str = ""
 
     @property
     def has_interval(self) -> bool:

@@ -112,14 +112,15 @@ def fastest_claim(claim: Claim, records: Records) -> Value:
     if len(arms) < 2:
         make = how_to_make(claim.experiment)
         raise MissingRecordsError(f"claim {claim.name!r}: experiment {claim.experiment} has no two arms there; {make}")
-    cells = {arm: cells_of(here, claim.name, claim.experiment, arm, claim.where) for arm in arms}
+    cells = {arm: _asked(claim, cells_of(here, claim.name, claim.experiment, arm, claim.where)) for arm in arms}
     found = best_set({arm: arrivals_of(of_arm) for arm, of_arm in cells.items()})
     if found.first is None:
         raise MissingRecordsError(f"claim {claim.name!r}: no arm reaches the target there in most of its repeats")
     order = list(found.times)
     value = _of_ratio(claim, found.behind[order[1]], [*cells[order[0]], *cells[order[1]]])
     tied = found.members[1:]
-    return Value(**{**vars(value), "side": int(not tied), "words": "|".join([found.first, *(tied or order[1:2])])})
+    words = "|".join([found.first, *(tied or order[1:2])])
+    return Value(**{**vars(value), "side": int(not tied), "words": words, "beside": order[1]})
 
 
 def crossover_claim(claim: Claim, records: Records) -> Value:
@@ -141,7 +142,7 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
     for bps in shared:
         pair = [[f for f in by_arm[arm] if _rate(f) in (bps, None)] for arm in (claim.over, claim.arm)]
         sides = [
-            cells_of(cells, claim.name, claim.experiment, arm, claim.where)
+            _asked(claim, cells_of(cells, claim.name, claim.experiment, arm, claim.where))
             for cells, arm in zip(pair, (claim.over, claim.arm), strict=True)
         ]
         used += [folder for side in sides for folder in side]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bwbench.base.units import DURATION, MEMORY
 from bwbench.methods.roles import METHOD, REFERENCE
 from bwbench.records import CellFolder
+from bwbench.results.analysis.cell_arrival import target_at
 from bwbench.results.analysis.cells import setting_of, standing_of
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.crossover import scale_of
@@ -22,9 +23,10 @@ from paper.program.evaluate import evaluate
 from paper.program.evidence import settings_text
 from paper.program.spoken import named
 
-_DECIDED = ("nodes", "model", "link", "S/(B·T)", "first", "not told from it", "over ddp", "over single", "n")
+_DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "not told from it", "over ddp", "over one node", "n")
 _RATED = ("step", "times as many", "n")
 _DIGITS = 2
+_WIDE = 26  # letters
 _NONE: Lines = (phrase("–"),)
 
 
@@ -59,13 +61,22 @@ def _decision_cells(one: Decision, records: Records) -> Iterator[Lines]:
     at = None if setting.medium == "shared" else scale.at(setting.bandwidth_bps)  # nobody has the whole air
     yield [phrase(str(setting.nodes))]
     yield [phrase(setting.model), phrase(f"{size}{step}")]
-    yield [phrase(settings_text(claim, "link.").replace("latency ", ""))]
+    target = Number(f"decision target {claim.name}", _target(claim, of_nodes[0]))
+    yield [phrase(settings_text(claim, "link.").replace("latency ", "")), phrase("to ", target)]
     yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
-    yield [phrase(f"{first}{one.mark}")]
-    yield [phrase(named(others))] if value.side == 0 else _NONE
+    name, *options = _in_two(first)
+    yield [phrase(*name, one.mark), *options]
+    yield _wrapped(named(others)) if value.side == 0 else _NONE
     for over in ("ddp", _alone(records, claim.experiment)):
         yield _gain(claim, first, over, records)
     yield [phrase(Number(f"{claim.name} n", str(value.num)))]
+
+
+def _target(claim: Claim, folder: CellFolder) -> str:
+    """``87 %`` of an accuracy, ``loss 2.2``."""
+    metric, value = target_at(folder) or ("", 0.0)
+    value = value if claim.target is None else claim.target
+    return f"{100 * value:.4g} %" if metric == "accuracy" else f"{metric} {value:g}"
 
 
 def _alone(records: Records, experiment: str) -> str:
@@ -81,7 +92,7 @@ def _gain(claim: Claim, arm: str, over: str, records: Records) -> Lines:
         return _NONE
     # A claim's name has letters, digits and hyphens.
     name = f"{claim.name}-over-{over.partition('(')[0]}"
-    fields = {"name": name, "kind": "ratio", "arm": arm, "over": over, "where": claim.where}
+    fields = {"name": name, "kind": "ratio", "arm": arm, "over": over, "where": claim.where, "target": claim.target}
     asked = Claim(experiment=claim.experiment, **fields)
     try:
         value = evaluate(asked, records)
@@ -105,6 +116,12 @@ def rates_table(label: str, caption: str, folders: Sequence[CellFolder], baselin
              *([phrase(str(row.condition.get(key) or "–"))] for key in keys), *_rate_cells(label, row)]
             for row in compared.rates]  # fmt: skip
     yield Table(label, phrase(caption), [phrase(name) for name in head], rows)
+
+
+def _wrapped(names: str) -> Lines:
+    """In two lines, the second at ``and``, where one would make the table wider than a page."""
+    first, joint, last = names.rpartition(" and ")
+    return [phrase(names)] if len(names) <= _WIDE or not first else [phrase(first), phrase(joint.lstrip(), last)]
 
 
 def _in_two(arm: str) -> Lines:

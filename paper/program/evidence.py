@@ -75,7 +75,7 @@ def _short(text: Phrase) -> Phrase:
 
 def _what(claim: Claim, value: Value, *, turned: bool) -> str:
     """``time of ddp over that of diloco; 10 Mbit/s``."""
-    settings = settings_text(claim)
+    settings = ", ".join(filter(None, [settings_text(claim), "" if claim.target is None else f"to {claim.target:g}"]))
     at = f"; {settings}" if settings else ""
     over = reference_name(claim)
     match claim.kind:
@@ -92,7 +92,7 @@ def _what(claim: Claim, value: Value, *, turned: bool) -> str:
         case "fastest":
             first, *others = value.words.split("|")
             tied = f"not told from it: {', '.join(others)}" if value.side == 0 else f"before {others[0]}"
-            return f"{first} has the shortest mean time, {tied}; ratio to the next{at}"
+            return f"{first} has the shortest mean time, {tied}; ratio to the next, {value.beside}{at}"
         case "value":
             return f"{claim.of} of {claim.arm}{at}"
     return f"{claim.kind}{f', {claim.part}' if claim.part else ''}{at}"

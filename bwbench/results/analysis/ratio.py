@@ -108,5 +108,5 @@ def _bound(reference: Estimate, arm: Estimate, num: int, num_censored: int) -> R
     if math.isinf(reference.value):
         slowest = arm.value if arm.high is None else arm.high
         return Ratio(reference.at_least / slowest, None, None, num, ">", num_censored)
-    quickest = reference.value if reference.low is None else reference.low
-    return Ratio(quickest / arm.at_least, None, None, num, "<", num_censored)
+    slowest = reference.value if reference.high is None else reference.high
+    return Ratio(slowest / arm.at_least, None, None, num, "<", num_censored)

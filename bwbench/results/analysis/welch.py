@@ -5,6 +5,11 @@ somewhere between two evaluations. The first two are variances that were estimat
 rule of Welch and Satterthwaite: the sum has as many degrees of freedom as the parts that it is made of can bear. More
 seeds make the first part smaller, and leave the second as it is: all seeds of a composed cell share its timing runs.
 
+A variance that is assumed and not estimated has no degrees of freedom to lend. That rule would take it for knowledge of
+the rest: of three seeds and one timing run, intervals with the 3 % of that run in them came out narrower than those
+without, and held the truth in 92 % of cases. So its half-width is added to that of the estimated parts as two legs of a
+right angle.
+
 Where a pilot has said how many timing runs there are, both arms' parts come out about equally large by design, and the
 rule of Welch and Satterthwaite takes that for knowledge: with three runs in the pilot its intervals hold the truth in
 90 % of cases. Such parts count with their own Student's t, weighted by variance (Cochran and Cox 1950).
@@ -60,25 +65,26 @@ class MeanError:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the sum of all parts but those of two stages (Welch 1947, Satterthwaite 1946); infinite
-        where nothing was estimated."""
-        parts = [part for part in self.parts if part.variance > 0 and not part.two_stages]
+        """Degrees of freedom of the sum of all estimated parts but those of two stages (Welch 1947, Satterthwaite
+        1946); infinite where there is none."""
+        parts = [part for part in self._estimated if not part.two_stages]
         weight = math.fsum(part.variance**2 / part.freedom for part in parts)
         return math.fsum(part.variance for part in parts) ** 2 / weight if weight > 0 else math.inf
 
     def quantile(self, confidence: float = CONFIDENCE) -> float:
-        """Student's t for the sum: half-width of the two-sided interval in standard errors."""
-        alone = [part for part in self.parts if part.two_stages and part.variance > 0]
+        """Student's t for the sum of the estimated parts: their half-width in standard errors."""
+        alone = [part for part in self._estimated if part.two_stages]
         if not alone:
             return student_t(self.freedom, confidence)
-        others = self.variance - math.fsum(part.variance for part in alone)
+        others = math.fsum(part.variance for part in self._estimated if not part.two_stages)
         weighted = [part.variance * student_t(part.freedom, confidence) for part in alone]
-        return math.fsum([others * student_t(self.freedom, confidence), *weighted]) / self.variance
+        total = others + math.fsum(part.variance for part in alone)
+        return math.fsum([others * student_t(self.freedom, confidence), *weighted]) / total
 
     @property
     def dominant(self) -> Cause | None:
         """The cause that makes the interval as wide as it is; None where there is no error at all."""
-        if self.floor > self.quantile() * math.sqrt(self.variance):
+        if self.floor > self._half_width_of(self.parts, CONFIDENCE):
             return GRID
         by_cause: dict[Cause, float] = {}
         for part in self.parts:
@@ -88,14 +94,24 @@ class MeanError:
 
     def half_width(self, confidence: float = CONFIDENCE) -> float:
         """Of the two-sided interval, on the logarithmic scale."""
-        quantile = self.quantile(confidence)
-        spread = quantile * math.sqrt(self.variance)
+        spread = self._half_width_of(self.parts, confidence)
         if self.floor <= 0:
             return spread
         # Seeds that spread over several evaluations hold the grid in their spread; what the timing is off by they do
         # not, and the grid alone is never the whole of it.
-        timing = math.fsum(part.variance for part in self.parts if part.cause == TIMING_RUNS)
-        return max(spread, math.hypot(self.floor, quantile * math.sqrt(timing)))
+        timing = self._half_width_of([part for part in self.parts if part.cause == TIMING_RUNS], confidence)
+        return max(spread, math.hypot(self.floor, timing))
+
+    @property
+    def _estimated(self) -> list[ErrorPart]:
+        return [part for part in self.parts if part.variance > 0 and math.isfinite(part.freedom)]
+
+    def _half_width_of(self, parts: Sequence[ErrorPart], confidence: float) -> float:
+        """What some of the parts make without the grid."""
+        known = math.fsum(part.variance for part in parts if math.isinf(part.freedom))
+        estimated = math.fsum(part.variance for part in parts if math.isfinite(part.freedom))
+        ends = ((self.quantile(confidence), estimated), (student_t(math.inf, confidence), known))
+        return math.hypot(*(quantile * math.sqrt(variance) for quantile, variance in ends if variance > 0))
 
 
 def of_seeds(logs: Sequence[float], are_of_pilot: Sequence[bool] | None = None) -> ErrorPart:

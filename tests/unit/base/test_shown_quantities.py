@@ -49,3 +49,12 @@ def test_a_bare_number_is_offered_what_it_may_have_meant(dimension: Dimension, t
 def test_bytes_a_second_are_offered_in_bits() -> None:
     with pytest.raises(ValueError, match="10 MB/s of bytes are '80 Mbit/s'"):
         BANDWIDTH.parse("10 MB/s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(63.93, "1.07 min"), (174.576, "2.91 min"), (59.96, "1 min"), (0.9997, "1 s"), (3599.0, "1 h"), (0.0, "0 us")],
+)
+def test_it_is_rounded_once_in_the_unit_in_which_it_is_read(seconds: float, text: str) -> None:
+    """63.93 s are 63.9 s, and those 1.065 min; but 63.93 s are 1.0655 min."""
+    assert DURATION.show(seconds, 3) == text

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fixtures_paper import write_records
 
+from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.text import plain
 from paper.program.claim import Claim, Value
@@ -45,6 +46,22 @@ def test_the_fastest_are_the_best_set(records: Records) -> None:
     assert first == found.first
     assert others == list(found.members[1:] or list(found.times)[1:2])
     assert value.side == (len(found.members) == 1)
+
+
+def test_at_another_target_claims_and_compare_say_the_same(records: Records) -> None:
+    lower = 0.70
+    compared = compare_cells(at_target(records.folders, ("accuracy", lower)), "ddp")
+    best = next(row.best for row in compared.best if row.condition == TEN)
+    value = evaluate(_claim(kind="fastest", target=lower), records)
+    assert best.first is not None and value.words.split("|")[0] == best.first
+    assert value.beside == list(best.times)[1] and "to 0.7" in plain(
+        row_texts(Row(1, _claim(kind="fastest", target=lower), value))[0]
+    )
+    assert value.value == pytest.approx(best.behind[value.beside].value)
+    assert value.value != evaluate(_claim(kind="fastest"), records).value
+    (crossover,) = [one for one in compared.crossovers if one.algorithm == "ring-fp16"]
+    claim = _claim(kind="crossover", arm="ring-fp16", over="ddp", where={}, target=lower)
+    assert evaluate(claim, records).num == crossover.crossovers.num
 
 
 def test_bytes_of_a_step_have_an_interval_of_no_width_where_they_never_differ(records: Records) -> None:

@@ -104,24 +104,36 @@ function varianceOf(parts) {
 
 /** Of Welch and Satterthwaite; infinite where nothing was estimated. */
 function freedomOf(parts) {
-  const weight = parts.reduce((sum, part) => sum + (part.variance > 0 ? part.variance ** 2 / part.freedom : 0), 0);
+  const weight = parts.reduce((sum, part) => sum + part.variance ** 2 / part.freedom, 0);
   return weight > 0 ? varianceOf(parts) ** 2 / weight : Infinity;
 }
 
-/** Student's t for the sum: parts whose number of runs followed from their variance count with their own t. */
+function isEstimated(part) {
+  return part.variance > 0 && part.freedom !== Infinity;
+}
+
+/** Student's t for the estimated parts: those whose number of runs followed from their variance with their own t. */
 function quantileOf(error, confidence) {
-  const alone = error.parts.filter((part) => part.twoStages && part.variance > 0);
-  const others = error.parts.filter((part) => !part.twoStages), t = studentT(freedomOf(others), confidence);
+  const estimated = error.parts.filter(isEstimated), alone = estimated.filter((part) => part.twoStages);
+  const others = estimated.filter((part) => !part.twoStages), t = studentT(freedomOf(others), confidence);
   if (!alone.length) return t;
   const weighted = alone.reduce((sum, part) => sum + part.variance * studentT(part.freedom, confidence), 0);
-  return (varianceOf(others) * t + weighted) / varianceOf(error.parts);
+  return (varianceOf(others) * t + weighted) / varianceOf(estimated);
+}
+
+/** What some of its parts make without the grid: what is assumed, and not estimated, at a right angle to the rest. */
+function halfWidthOf(parts, error, confidence) {
+  const known = varianceOf(parts.filter((part) => part.freedom === Infinity));
+  const estimated = varianceOf(parts.filter((part) => part.freedom !== Infinity));
+  const ends = [[quantileOf(error, confidence), estimated], [studentT(Infinity, confidence), known]];
+  return Math.hypot(...ends.filter((end) => end[1] > 0).map(([t, variance]) => t * Math.sqrt(variance)));
 }
 
 function halfWidth(error, confidence) {
-  const t = quantileOf(error, confidence), spread = t * Math.sqrt(varianceOf(error.parts));
+  const spread = halfWidthOf(error.parts, error, confidence);
   if (error.floor <= 0) return spread;
-  const timing = error.parts.filter((part) => part.cause === "timing runs").reduce((sum, part) => sum + part.variance, 0);
-  return Math.max(spread, Math.hypot(error.floor, t * Math.sqrt(timing)));
+  const timing = halfWidthOf(error.parts.filter((part) => part.cause === "timing runs"), error, confidence);
+  return Math.max(spread, Math.hypot(error.floor, timing));
 }
 
 function around(value, centre, error, confidence) {
@@ -161,7 +173,7 @@ function unpaired(references, arms) {
     return { ...none, value: one.atLeast / (other.high === null ? other.value : other.high), bound: ">" };
   }
   if (other.value === Infinity) {
-    return { ...none, value: (one.low === null ? one.value : one.low) / other.atLeast, bound: "<" };
+    return { ...none, value: (one.high === null ? one.value : one.high) / other.atLeast, bound: "<" };
   }
   const value = one.value / other.value, centre = one.middle - other.middle;
   if (one.error === null || other.error === null) return { ...none, value };

@@ -84,6 +84,9 @@ def test_one_repeat_has_no_interval() -> None:
 def test_an_arm_that_does_not_arrive_leaves_a_bound() -> None:
     late = ratio_of(arm(10.0), arm(None))
     assert late is not None and (late.bound, late.value, late.kind) == ("<", pytest.approx(0.2), "bound")
+    several = arm(10.0, 12.0, 14.0)
+    late, slowest = ratio_of(several, arm(None)), estimate(list(several.values())).high
+    assert late is not None and slowest is not None and late.value == pytest.approx(slowest / 50.0), "less for certain"
     reference_late = ratio_of(arm(None), arm(20.0))
     assert reference_late is not None and (reference_late.bound, reference_late.value) == (">", pytest.approx(2.5))
     assert ratio_of(arm(None, None), arm(None)) is None

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bwbench.results.analysis.student import student_t
-from bwbench.results.analysis.welch import SEEDS, TIMING_RUNS, ErrorPart, MeanError
+from bwbench.results.analysis.welch import GRID, SEEDS, TIMING_RUNS, ErrorPart, MeanError
 
 
 def test_parts_of_a_fixed_number_of_runs_share_their_degrees_of_freedom() -> None:
@@ -24,3 +24,16 @@ def test_parts_whose_number_of_runs_followed_from_their_variance_keep_their_own(
     assert both.dominant == SEEDS
     nothing = MeanError((seeds, ErrorPart(TIMING_RUNS, 0.0, 2.0, two_stages=True)))
     assert nothing.half_width() == pytest.approx(math.sqrt(3) * student_t(7.0))
+
+
+def test_what_is_assumed_never_makes_an_interval_narrower() -> None:
+    """The rule of Welch and Satterthwaite would: 2.9 degrees of freedom in place of 2, and so a smaller t."""
+    seeds, assumed = ErrorPart(SEEDS, 1.0, 2.0), ErrorPart(TIMING_RUNS, 0.2, math.inf)
+    both = MeanError((seeds, assumed))
+    assert both.half_width() == pytest.approx(math.hypot(student_t(2.0), math.sqrt(0.2) * student_t(math.inf)))
+    assert both.half_width() > MeanError((seeds,)).half_width() and both.freedom == 2.0
+    assert MeanError((assumed,)).half_width() == pytest.approx(math.sqrt(0.2) * student_t(math.inf))
+    assert MeanError((seeds, assumed), floor=9.0).half_width() == pytest.approx(
+        math.hypot(9.0, math.sqrt(0.2) * student_t(math.inf))
+    )
+    assert MeanError((seeds, assumed), floor=9.0).dominant == GRID
