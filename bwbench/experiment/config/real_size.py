@@ -10,12 +10,11 @@ own software take K times as long for each byte, so that times are those of the 
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import psutil
 
 from bwbench.base.errors import ConfigError
 from bwbench.base.model_shapes import ELEMENT_BYTES, ModelShapes, Shape, pattern_shape, read_shapes
@@ -205,7 +204,7 @@ def _has(component: object, option: str) -> bool:
 
 def machine_bytes() -> float:
     """Memory of this machine, or of the container that this is."""
-    total = float(psutil.virtual_memory().total)
+    total = float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8").strip()
         return min(total, float(limit)) if limit != "max" else total
