@@ -32,6 +32,7 @@ class Value:
         num_censored: those of the repeats that did not reach the target.
         first_crossing: whether a time or a number of samples among them is that of a first crossing alone.
         cells: ids of the cells it rests on, for whoever wants to look.
+        num_timed: of the time of a step, where it was put together: timing runs that it rests on, whatever ``num`` is.
         beside: of the fastest: the arm with the next mean time, which ``value`` is the ratio to.
     """
 
@@ -48,6 +49,7 @@ class Value:
     first_crossing: bool = False
     cells: tuple[str, ...] = ()
     beside: str = ""
+    num_timed: int | None = None
 
     @property
     def has_interval(self) -> bool:
@@ -75,6 +77,7 @@ Quantity = Literal[
 RATE: Quantity = "samples a second"  # whose ratio is that of the arm over the reference
 Expectation = Literal["none", "above 1", "below 1", "positive", "negative", "faster below", "faster above"]
 
+TO_TARGET = ("ratio", "crossover", "fastest", "value")
 COMPARISONS = ("ratio", "difference", "crossover", "fastest")
 _DIRECTIONS: dict[str, tuple[str, ...]] = {
     "ratio": ("none", "above 1", "below 1"),
@@ -101,7 +104,8 @@ class Claim(BaseModel):
             interval; of ``cells``: ``composed``, ``host-bound``, ``seeds`` or ``arms``; of a crossover ``bandwidth`` or
             ``scale``, its S/(B·T).
         arms: of ``fastest``: among these; all but ``no-communication`` where there are none.
-        target: of the metric of the cells' target; another one than theirs is asked of their curves.
+        target: of the metric of the cells' target; another one than theirs is asked of their curves. Nothing but
+            ``TO_TARGET`` depends on it, so that it may stand among the defaults of an experiment.
         expect: the direction that the prose takes for granted. ``none``: the prose words itself.
         distinguishable: False says that the interval holds "no difference", and that the prose says so.
         value, source: of ``given``: a number that no record holds, and who says so.

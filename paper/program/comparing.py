@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import may_win
@@ -37,9 +38,9 @@ _COLUMNS = {"samples": "samples_to_target", "wire bytes": "wire_bytes_to_target"
 
 def ratio_claim(claim: Claim, records: Records) -> Value:
     """Reference over arm: above 1 the arm is faster, or needs less."""
-    arm = _asked(claim, cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where))
+    arm = asked(claim, cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where))
     over = claim.over or claim.arm
-    reference = _asked(claim, cells_of(records.folders, claim.name, claim.experiment, over, claim.reference_where))
+    reference = asked(claim, cells_of(records.folders, claim.name, claim.experiment, over, claim.reference_where))
     if claim.of in ("wire bytes", "wire bytes per step"):
         mine, others = ({s: math.log(v) for s, v in quantities(cells, claim.of).items()} for cells in (arm, reference))
         logs = _difference(claim, others, mine, kin=_are_kin(arm, reference))
@@ -47,12 +48,15 @@ def ratio_claim(claim: Claim, records: Records) -> Value:
         centre = math.exp(logs.value)
         value = Value("ratio", centre, logs.num, low, high, side=side_of(centre, low, high, ""))
         return with_cells(value, arm, reference, crossings=claim.of == "wire bytes")
-    return _of_ratio(
-        claim, _time_like(claim, *(_arrivals(claim, side) for side in (reference, arm))), [*arm, *reference]
-    )
+    found = _time_like(claim, *(_arrivals(claim, side) for side in (reference, arm)))
+    value = _of_ratio(claim, found, [*arm, *reference])
+    if claim.of == "step time" and all(map(is_composed, [*arm, *reference])):
+        runs = [number(cell_row(one).get("timing_runs")) or 1 for one in [*arm, *reference]]
+        return replace(value, num_timed=int(min(runs)))
+    return value
 
 
-def _asked(claim: Claim, cells: Sequence[CellFolder]) -> Sequence[CellFolder]:
+def asked(claim: Claim, cells: list[CellFolder]) -> list[CellFolder]:
     """The cells at the claim's own target, where it has one."""
     return cells if claim.target is None else at_target(cells, (metric_of(cells), claim.target))
 
@@ -112,7 +116,7 @@ def fastest_claim(claim: Claim, records: Records) -> Value:
     if len(arms) < 2:
         make = how_to_make(claim.experiment)
         raise MissingRecordsError(f"claim {claim.name!r}: experiment {claim.experiment} has no two arms there; {make}")
-    cells = {arm: _asked(claim, cells_of(here, claim.name, claim.experiment, arm, claim.where)) for arm in arms}
+    cells = {arm: asked(claim, cells_of(here, claim.name, claim.experiment, arm, claim.where)) for arm in arms}
     found = best_set({arm: arrivals_of(of_arm) for arm, of_arm in cells.items()})
     if found.first is None:
         raise MissingRecordsError(f"claim {claim.name!r}: no arm reaches the target there in most of its repeats")
@@ -142,7 +146,7 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
     for bps in shared:
         pair = [[f for f in by_arm[arm] if _rate(f) in (bps, None)] for arm in (claim.over, claim.arm)]
         sides = [
-            _asked(claim, cells_of(cells, claim.name, claim.experiment, arm, claim.where))
+            asked(claim, cells_of(cells, claim.name, claim.experiment, arm, claim.where))
             for cells, arm in zip(pair, (claim.over, claim.arm), strict=True)
         ]
         used += [folder for side in sides for folder in side]

@@ -23,7 +23,7 @@ from paper.program.evaluate import evaluate
 from paper.program.evidence import settings_text
 from paper.program.spoken import named
 
-_DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "not told from it", "over ddp", "over one node", "n")
+_DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fast", "over ddp", "over one node", "n")
 _RATED = ("step", "times as many", "n")
 _DIGITS = 2
 _WIDE = 26  # letters

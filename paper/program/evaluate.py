@@ -22,6 +22,7 @@ from paper.program.claimed_cells import (
 )
 from paper.program.comparing import (
     arrivals_of,
+    asked,
     crossover_claim,
     difference_claim,
     fastest_claim,
@@ -46,7 +47,7 @@ def evaluate(claim: Claim, records: Records) -> Value:
 
 
 def _value(claim: Claim, records: Records) -> Value:
-    arm = cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where)
+    arm = asked(claim, cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where))
     if claim.of == "time":
         centre = estimate(_required(list(arrivals_of(arm).values()), claim))
         bound = ">" if math.isinf(centre.value) else ""
@@ -100,6 +101,8 @@ def _composed_error(claim: Claim, records: Records) -> Value:
     found = composed_errors(_experiment(claim, records))
     if not found:
         raise MissingRecordsError(f"claim {claim.name!r}: no cell of {claim.experiment} was made whole and composed")
+    if claim.part == "whole":
+        return Value("number", float(len(found)), len(found))
     if claim.part == "inside":
         return Value("number", float(sum(error.inside is True for error in found)), len(found))
     return _error(claim, [error.error for error in found], len(found))

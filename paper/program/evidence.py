@@ -9,12 +9,12 @@ from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.text import Number, Phrase, Writer, phrase
-from paper.program.claim import RATE, Claim, Value
+from paper.program.claim import RATE, TO_TARGET, Claim, Value
 from paper.program.claim_words import bare_text, ends_text
 from paper.program.spoken import as_said, reference_name
 
 HEAD = ("", "what", "value", "interval", "n", "", "records")
-_WIDTHS = (5, 46, 15, 19, 4, 5, 20)  # in hundredths of the page
+_WIDTHS = (5, 43, 15, 19, 7, 5, 20)  # in hundredths of the page
 _SHORT = {
     "link.bandwidth": "", "link.latency": "latency", "link.preset": "", "batch_size": "batch",
     "link.medium": "", "link.overrides": "slower nodes", "link.trace": "recording", "link.wired": "wired",
@@ -62,7 +62,8 @@ def row_texts(row: Row) -> Sequence[Phrase]:
     marks = "".join(mark for mark, holds in (*asked, (HOST_BOUND_MARK, row.host_bound)) if holds)
     missed = f"; {value.num_censored} not reached" if value.num_censored else ""
     what = phrase(_what(claim, value, turned=key != claim.name) + missed)
-    return (what, number, ends, phrase(str(value.num)), phrase(marks), phrase(claim.experiment))
+    num = value.num if value.num_timed is None else f"{value.num_timed} timed"
+    return (what, number, ends, phrase(str(num)), phrase(marks), phrase(claim.experiment))
 
 
 def _short(text: Phrase) -> Phrase:
@@ -75,7 +76,8 @@ def _short(text: Phrase) -> Phrase:
 
 def _what(claim: Claim, value: Value, *, turned: bool) -> str:
     """``time of ddp over that of diloco; 10 Mbit/s``."""
-    settings = ", ".join(filter(None, [settings_text(claim), "" if claim.target is None else f"to {claim.target:g}"]))
+    target = f"to {claim.target:g}" if claim.target is not None and claim.kind in TO_TARGET else ""
+    settings = ", ".join(filter(None, [settings_text(claim), target]))
     at = f"; {settings}" if settings else ""
     over = reference_name(claim)
     match claim.kind:
@@ -91,7 +93,7 @@ def _what(claim: Claim, value: Value, *, turned: bool) -> str:
             return f"{claim.part or 'bandwidth'} at which {claim.arm} and {over} are equally fast{at}{why}"
         case "fastest":
             first, *others = value.words.split("|")
-            tied = f"not told from it: {', '.join(others)}" if value.side == 0 else f"before {others[0]}"
+            tied = f"may be as fast: {', '.join(others)}" if value.side == 0 else f"before {others[0]}"
             return f"{first} has the shortest mean time, {tied}; ratio to the next, {value.beside}{at}"
         case "value":
             return f"{claim.of} of {claim.arm}{at}"

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bwbench.base.registry import FIGURES
 from bwbench.results.analysis.caveats import COMPOSED_MARK
-from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
-from bwbench.results.analysis.results import Results, load_results, regrouped
+from bwbench.results.analysis.results import Results, load_results, regrouped, results_of
 from bwbench.results.figures.album import save
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.style import COLUMN_IN, PAGE_IN
 from bwbench.results.section.content import Block, Table
 from bwbench.results.section.threats import link_table
 from bwbench.results.section.time_and_accuracy import accuracy_blocks, baseline_of, speedup_blocks, time_blocks
+from paper.program.comparing import metric_of
 
 _MARKS = (COMPOSED_MARK, FIRST_CROSSING_MARK, HOST_BOUND_MARK)
 
@@ -34,29 +35,34 @@ class Pictures:
     folder: Path
     beside: tuple[Path, ...] = ()
     skipped: list[str] = field(default_factory=list)
-    _drawn: dict[tuple[str, str, str, bool], str | None] = field(default_factory=dict)
+    _drawn: dict[tuple[str, str, str, bool, float | None], str | None] = field(default_factory=dict)
     _results: dict[str, list[Results]] = field(default_factory=dict)
     _explained: set[str] = field(default_factory=set)
 
-    def draw(self, name: str, experiment: str, group: str = "", *, wide: bool = False) -> str | None:
+    def draw(
+        self, name: str, experiment: str, group: str = "", *, wide: bool = False, target: float | None = None
+    ) -> str | None:
         """The stem of the picture's files below ``folder``; None where there is nothing to draw.
 
         Args:
             group: part of the label of the group of cells; the first group that the figure applies to without it.
+            target: of the metric of the cells' target, in place of their own.
         """
-        key = (name, experiment, group, wide)
+        key = (name, experiment, group, wide, target)
         if key not in self._drawn:
-            self._drawn[key] = self._draw(name, experiment, group, wide=wide)
+            self._drawn[key] = self._draw(name, experiment, group, wide=wide, target=target)
         return self._drawn[key]
 
-    def tables(self, kind: str, experiment: str, group: str = "", baseline: str | None = None) -> Iterator[Table]:
+    def tables(
+        self, kind: str, experiment: str, group: str = "", baseline: str | None = None, target: float | None = None
+    ) -> Iterator[Table]:
         """The tables of an experiment: ``times``, ``speedups``, ``accuracy``; or ``links``, one of ``all`` of them."""
         if kind == "links":
             self._groups(experiment)
             known = {name: [folder for one in groups for folder in one.done] for name, groups in self._results.items()}
             yield from link_table({name: done for name, done in known.items() if experiment in ("all", name)})
             return
-        groups = [one for one in self._groups(experiment) if group in one.label]
+        groups = [one for one in self._at(target, self._groups(experiment)) if group in one.label]
         against = baseline or baseline_of(groups)
         for one in groups:
             blocks: Iterator[Block]
@@ -69,18 +75,19 @@ class Pictures:
                 blocks = accuracy_blocks(one, key, against)
             yield from (block for block in blocks if isinstance(block, Table))
 
-    def _draw(self, name: str, experiment: str, group: str, *, wide: bool) -> str | None:
+    def _draw(self, name: str, experiment: str, group: str, *, wide: bool, target: float | None) -> str | None:
         if name not in FIGURES:
             self.skipped.append(f"figure {name}: there is none of that name; `bwbench list figures` has them")
             return None
         figure: AbstractFigure = FIGURES.load(name)()
         why = f"no records of {experiment}"
-        for one in regrouped(self._groups(experiment), figure.compares):
+        for one in regrouped(self._at(target, self._groups(experiment)), figure.compares):
             if group not in one.label:
                 continue
             reason = figure.why_not(one)
             if reason is None:
-                stem = "_".join(part for part in (experiment, name, one.label) if part)
+                asked = "" if target is None else f"to-{target:g}"
+                stem = "_".join(part for part in (experiment, name, one.label, asked) if part)
                 width = PAGE_IN if wide else COLUMN_IN
                 drawn = figure.draw(one, width, self._explained)
                 save(drawn, figure.table(one), one, name, self.folder / stem)
@@ -89,6 +96,14 @@ class Pictures:
             why = reason
         self.skipped.append(f"figure {name} of {experiment} {group}".rstrip() + f": {why}")
         return None
+
+    @staticmethod
+    def _at(target: float | None, groups: Sequence[Results]) -> Sequence[Results]:
+        """The groups at another target of their metric."""
+        if target is None or not groups:
+            return groups
+        cells = {folder.path: folder for one in groups for folder in one.folders}  # one node alone is in several groups
+        return results_of(at_target(cells.values(), (metric_of(list(cells.values())), target)), groups[0].reader)
 
     def _groups(self, experiment: str) -> list[Results]:
         if not self._results and self.root.is_dir():

@@ -17,6 +17,7 @@ from bwbench.base.errors import ConfigError, Problem
 from bwbench.results.section.content import Table
 from bwbench.results.section.write import latex_table, markdown_table
 from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer, macro_name, markdown
+from paper.program.arms import arms_table
 from paper.program.claim import COMPARISONS
 from paper.program.decision import Decision, decision_table, rates_table
 from paper.program.evidence import Row, evidence_lines
@@ -139,7 +140,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
     Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``, ``decision``,
-    ``rates`` and ``evidence``.
+    ``rates``, ``arms`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
@@ -147,16 +148,26 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
 
-    def figure(name: str, experiment: str, caption: str, group: str = "", *, wide: bool = False) -> str:
-        stem = pictures.draw(name, experiment, group, wide=wide)
+    def figure(
+        name: str, experiment: str, caption: str, group: str = "", *, wide: bool = False, target: float | None = None
+    ) -> str:
+        stem = pictures.draw(name, experiment, group, wide=wide, target=target)
         return "" if stem is None else format.figure(stem, caption.strip(), wide=wide)
 
-    def see(name: str, experiment: str, group: str = "", *, wide: bool = False) -> str:
-        stem = pictures.draw(name, experiment, group, wide=wide)
+    def see(name: str, experiment: str, group: str = "", *, wide: bool = False, target: float | None = None) -> str:
+        stem = pictures.draw(name, experiment, group, wide=wide, target=target)
         return "" if stem is None else f" ({format.reference(stem)})"
 
-    def tables(kind: str, experiment: str, group: str = "", baseline: str | None = None, *, wide: bool = True) -> str:
-        return shown(pictures.tables(kind, experiment, group, baseline), "table*" if wide else "table")
+    def tables(
+        kind: str,
+        experiment: str,
+        group: str = "",
+        baseline: str | None = None,
+        *,
+        wide: bool = True,
+        target: float | None = None,
+    ) -> str:
+        return shown(pictures.tables(kind, experiment, group, baseline, target), "table*" if wide else "table")
 
     def shown(found: Iterable[Table], environment: str = "table*") -> str:
         if isinstance(format, ForLatex):
@@ -172,6 +183,9 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     def rates(experiment: str, baseline: str, caption: str) -> str:
         cells = quotes.records.done(experiment)
         return shown(rates_table(f"rates-{experiment}", caption, cells, baseline), "table") if cells else ""
+
+    def arms(experiment: str, caption: str) -> str:
+        return shown(arms_table(f"arms-{experiment}", caption, quotes.records.done(experiment)))
 
     def marked(found: tuple[Phrase, int | None]) -> str:
         words, number = found
@@ -194,6 +208,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "tables": tables,
         "decision": decision,
         "rates": rates,
+        "arms": arms,
         "evidence": lambda: format.evidence(quotes.evidence()),
     }
     try:

@@ -98,12 +98,13 @@ def _fastest(claim: Claim, value: Value) -> Phrase:
         return phrase(ahead, f" times as fast as {others[0]}")
     if value.num == 1:
         return phrase(f"{first} has the shortest time, but {ONE_REPEAT}")
-    return phrase(f"{first} has the shortest mean time, and cannot be told from {named(others)}")
+    return phrase(f"{first} has the shortest mean time, and {named(others)} may be as fast")
 
 
 def _crossover(claim: Claim, value: Value, over: str) -> Phrase:
     if value.unit == "words":
-        return phrase(f"has no crossover with {over} that can be told")
+        why = "is given, since its cells are host-bound" if "host-bound" in value.words else "can be told"
+        return phrase(f"has no crossover with {over} that {why}")
     in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
     end = value.low if value.low is not None else value.high
     if value.value is None and value.words:
@@ -114,6 +115,9 @@ def _crossover(claim: Claim, value: Value, over: str) -> Phrase:
         upward, downward = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("up to ", "from ")
         number = Number(f"{claim.name} end", number_text(value, end))
         return phrase(f"is {which} than {over} {upward if above else downward}", number, ", as far as was measured")
+    if value.value is not None and (value.low is None or value.high is None):
+        at = phrase("where S/(B·T) is " if in_scale else "at ", bare_text(claim, value))
+        return phrase(f"crosses {over} in the mean ", at, ", and no difference can be told on one side of that")
     below, above_it = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("below ", "above ")
     side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above_it}", 0: f"crosses {over} at "}
     return phrase(side[value.side], "a value in between" if value.value is None else bare_text(claim, value))

@@ -242,7 +242,11 @@ def _trend(first: _Point, last: _Point) -> int:
 
 
 def _change(first: Mapping[int, Arrival], last: Mapping[int, Arrival]) -> dict[int, Arrival]:
-    """By seed, time at the last bandwidth over that at the first, of those that arrived at both; timings add up."""
+    """By seed, time at the last bandwidth over that at the first, of those that arrived at both; timings add up.
+
+    Where one of the two was timed several times, and the error of the other is assumed, the sum is as little known as
+    the first.
+    """
     found = {}
     for seed in first.keys() & last.keys():
         one, other = first[seed], last[seed]

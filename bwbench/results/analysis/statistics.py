@@ -2,7 +2,7 @@
 
 Times are skewed and compared by ratio, so everything happens on their logarithms. Each arm's interval is its own:
 Student's t on the spread of its seeds (a spread that is pooled over arms hides the noisy one), with the error of its
-timing runs added by Welch's rule. Where repeats are censored ("> limit") and at least half arrive, a censored normal
+timing runs added (``welch``). Where repeats are censored ("> limit") and at least half arrive, a censored normal
 fit takes the place of the mean; where fewer do, a bound stands, and no interval. ``ratio`` compares two arms.
 
 A time that was read off the first evaluation that met the target is known up to the interval between two evaluations.

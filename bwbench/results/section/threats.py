@@ -73,10 +73,7 @@ def link_table(experiments: Mapping[str, Sequence[CellFolder]]) -> Iterator[Tabl
     if rows:
         heads = ("rate: median", "95 %", "most", "round trip: median", "95 %", "most")
         header = [phrase(text) for text in ("experiment", "links", "measured", *heads)]
-        caption = (
-            "How far links were off what was asked, before and after training; measured: pairs of nodes. A timing run "
-            "that several experiments share counts in each."
-        )
+        caption = "How far links were off what was asked, before and after training; measured: pairs of nodes."
         yield Table("links", phrase(caption), header, rows)
 
 

@@ -211,12 +211,16 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def until_it_sleeps(pid: int) -> None:
-    """Return when a process waits for something: asleep in two looks, and no processor time between them."""
+    """Return when a process waits for something: asleep in two looks, and no processor time between them.
+
+    Raises TimeoutError where it has not come to that within ten seconds; of one that has ended there is nothing to see.
+    """
     before = None
     for _ in range(200):
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         now = words[0], words[11], words[12]  # state, user and system time
-        if now == before and now[0] == "S":
+        if now[0] == "Z" or (now == before and now[0] == "S"):
             return
         before = now
         time.sleep(0.05)
+    raise TimeoutError(f"process {pid} is still busy: {before}")

@@ -202,7 +202,16 @@ COUNTED = "as far as was measured"
     ("value", "words"),
     [
         (Value("bit/s", 20e6, 3, 15e6, 30e6, side=1), "is faster than b below 20 Mbit/s"),
-        (Value("bit/s", 20e6, 3, 15e6, None, side=-1), "is faster than b above 20 Mbit/s"),
+        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=-1), "is faster than b above 20 Mbit/s"),
+        (
+            Value("bit/s", 20e6, 3, 15e6, None, side=-1),
+            "crosses b in the mean at 20 Mbit/s, and no difference can be told on one side of that",
+        ),
+        (
+            Value("words", None, 3, words="8 of 8 bandwidths are host-bound"),
+            "has no crossover with b that is given, since its cells are host-bound",
+        ),
+        (Value("words", None, 3, words="no trend"), "has no crossover with b that can be told"),
         (Value("scale", 2.0, 3, 1.5, 3.0, side=1), "is faster than b where S/(B·T) is above 2.0"),
         (
             Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured"),

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from fixtures_paper import write_records
 
+from bwbench.base.units import MEMORY
 from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.comparison import compare_cells
-from bwbench.results.text import plain
+from bwbench.results.text import plain, significant
+from paper.program.arms import arms_table
 from paper.program.claim import Claim, Value
 from paper.program.claim_words import full_text
 from paper.program.claimed_cells import MissingRecordsError, Records
+from paper.program.decision import Decision, _wrapped, decision_table
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
 from paper.program.spoken import spoken_text
@@ -59,9 +62,13 @@ def test_at_another_target_claims_and_compare_say_the_same(records: Records) -> 
     )
     assert value.value == pytest.approx(best.behind[value.beside].value)
     assert value.value != evaluate(_claim(kind="fastest"), records).value
-    (crossover,) = [one for one in compared.crossovers if one.algorithm == "ring-fp16"]
-    claim = _claim(kind="crossover", arm="ring-fp16", over="ddp", where={}, target=lower)
-    assert evaluate(claim, records).num == crossover.crossovers.num
+    claim = _claim(kind="crossover", arm="threshold", over="single", where={})
+    own, asked = (evaluate(one, records) for one in (claim, claim.model_copy(update={"target": lower})))
+    found = compare_cells(at_target(records.folders, ("accuracy", lower)), "single").crossovers
+    (row,) = [one for one in found if one.algorithm == "threshold"]
+    said = row.crossovers.found[0]
+    assert (asked.value, asked.low, asked.high) == (said.bandwidth_bps, said.low_bps, said.high_bps)
+    assert (asked.value, asked.low, asked.high) != (own.value, own.low, own.high)
 
 
 def test_bytes_of_a_step_have_an_interval_of_no_width_where_they_never_differ(records: Records) -> None:
@@ -84,7 +91,8 @@ def test_host_bound_cells_stand_in_no_crossover(records: Records) -> None:
     vars(bound)["own_steps"] = SimpleNamespace(row=lambda folder: {"host_bound": True})
     value = evaluate(claim, bound)
     assert value.unit == "words" and value.words == "2 of 2 bandwidths are host-bound" and value.side == 0
-    assert plain(spoken_text(claim, value)) == "has no crossover with ddp that can be told"
+    said = "has no crossover with ddp that is given, since its cells are host-bound"
+    assert plain(spoken_text(claim, value)) == said
     assert "2 of 2 bandwidths are host-bound" in plain(row_texts(Row(1, claim, value))[0])
 
 
@@ -99,9 +107,9 @@ def test_a_first_crossing_is_said_and_another_target_is_unknown_where_runs_ended
     ("words", "side", "said"),
     [
         ("a|b", 1, "a is faster than every other arm, 2.00 times as fast as b"),
-        ("a|b", 0, "a has the shortest mean time, and cannot be told from b"),
-        ("a|b|c|d", 0, "a has the shortest mean time, and cannot be told from b, c and d"),
-        ("a|b|c|d|e|f", 0, "a has the shortest mean time, and cannot be told from five other arms"),
+        ("a|b", 0, "a has the shortest mean time, and b may be as fast"),
+        ("a|b|c|d", 0, "a has the shortest mean time, and b, c and d may be as fast"),
+        ("a|b|c|d|e|f", 0, "a has the shortest mean time, and five other arms may be as fast"),
     ],
 )
 def test_the_fastest_in_words(words: str, side: int, said: str) -> None:
@@ -122,3 +130,49 @@ def test_the_fastest_in_words(words: str, side: int, said: str) -> None:
 )
 def test_step_times_in_words(value: Value, said: str) -> None:
     assert plain(spoken_text(_claim(kind="ratio", arm="a", over="b", of="step time"), value)) == said
+
+
+def test_the_decision_table_says_to_which_target_and_beside_whom(records: Records) -> None:
+    rows = []
+    for target in (None, 0.70):
+        claim = _claim(kind="fastest", target=target)
+        rows.append(Decision(claim, evaluate(claim, records), " e1"))
+    table = decision_table("decision", "Which way.", rows, records)
+    assert [plain(one) for one in table.header][2] == "link, target"
+    assert plain(table.header[7]) == "over one node"
+    for row, decision, to in zip(table.rows, rows, ("to 95 %", "to 70 %"), strict=True):
+        first = decision.value.words.split("|")[0]
+        assert plain(row[2][1]) == to and plain(row[4][0]) == f"{first} e1"
+        gain = evaluate(_claim(kind="ratio", arm=first, over="ddp", target=decision.claim.target), records)
+        assert gain.value is not None and plain(row[6][0]) == significant(gain.value, apart_from=1.0)
+        assert (plain(row[7][0]) == "–") == (first == "single")
+    assert [len(row[5]) for row in table.rows] == [1, 1]
+
+
+def test_names_that_are_too_wide_for_a_table_stand_in_two_lines() -> None:
+    assert [plain(line) for line in _wrapped("bytegrad, powersgd, single and ring-fp16")] == [
+        "bytegrad, powersgd, single",
+        "and ring-fp16",
+    ]
+    assert len(_wrapped("single and powersgd")) == 1 and len(_wrapped("diloco(period=16,outer_lr=0.7)")) == 1
+
+
+def test_the_table_of_arms_says_what_each_is(records: Records) -> None:
+    (table,) = arms_table("arms", "What each arm is.", records.done("study"))
+    rows = {plain(row[0][0]): [[plain(line) for line in cell] for cell in row] for row in table.rows}
+    assert list(rows) == sorted(rows) and set(rows) == {"ddp", "ring-fp16", "threshold", "single"}
+    assert rows["ring-fp16"][2] == ["ring"] or rows["ring-fp16"][2][0] == "ring"
+    assert rows["ring-fp16"][3][0] == "fp16" and rows["ddp"][3] == ["–"]
+    assert all(cells[5][0] not in ("", "–") for cells in rows.values()), "every arm has its rate"
+    halves = [
+        evaluate(_claim(kind="value", arm=arm, of="wire bytes per step"), records).value for arm in ("ddp", "ring-fp16")
+    ]
+    assert halves[0] is not None and rows["ddp"][6] == [MEMORY.show(halves[0], 3)]
+    assert not list(arms_table("arms", "None.", []))
+
+
+def test_a_step_time_rests_on_its_timing_runs(records: Records) -> None:
+    value = Value("ratio", 2.0, 3, 1.8, 2.2, side=1, num_timed=1)
+    assert plain(row_texts(Row(1, _claim(kind="ratio", arm="a", over="b", of="step time"), value))[3]) == "1 timed"
+    whole = evaluate(_claim(kind="ratio", arm="ring-fp16", over="ddp", of="step time"), records)
+    assert whole.num_timed is None, "cells that ran whole were each timed by themselves"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fixtures_commands import bwbench
 from fixtures_paper import ROOT, write_records
 
 from bwbench.base.errors import ConfigError
@@ -60,3 +61,13 @@ def test_the_pages_say_what_the_records_say(tmp_path: Path) -> None:
               for path in (tmp_path / PICTURE.name, ROOT / PICTURE)]  # fmt: skip
     assert tables[0] == tables[1] and len({row["arm"] for row in tables[0]}) > 3
     assert HEADLINE in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_figures_that_are_kept_are_those_of_the_records(tmp_path: Path) -> None:
+    kept = ROOT / "paper/figures/precision"  # composed, so that the rules of intervals are in it
+    bwbench("plot", RESULTS / kept.name, "--all", "--at", "10Mbps", "--format", "pdf", "--out", tmp_path)
+    made, there = (
+        {path.name: json.loads(path.read_text())["table"] for path in folder.glob("*.json")}
+        for folder in (tmp_path, kept)
+    )
+    assert made == there and made, "make paper-figures"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -70,6 +71,22 @@ def test_marks_need_the_table_that_they_lead_to(tmp_path: Path, results: Path) -
 
 def test_a_number_needs_its_interval_somewhere(tmp_path: Path, results: Path) -> None:
     assert "without its interval" in _fails(tmp_path, results, prose="# A\n\n{{ num('fp16') }}\n")
+
+
+def test_pictures_and_tables_of_another_target_stand_beside_those_of_the_cells_own(
+    tmp_path: Path, results: Path
+) -> None:
+    prose = "# A\n\nIt is {{ claim('fp16') }} times as fast.\n"
+    for caption, target in (("Their own.", ""), ("Lower.", ", target=0.70")):
+        prose += f'\n{{{{ figure("bandwidth", "study", "{caption}"{target}) }}}}\n'
+        prose += f'\nSee{{{{ see("bandwidth", "study"{target}) }}}}.\n\n{{{{ tables("times", "study"{target}) }}}}\n'
+    build_paper(write_paper(tmp_path / "paper", prose=prose), results, tmp_path / "out", with_pdf=False)
+    text = (tmp_path / "out/paper.md").read_text()
+    assert "**Figure 2.** Lower." in text and "(Figure 2)" in text
+    own, lower = (
+        json.loads((tmp_path / f"out/figures/study_bandwidth{end}.json").read_text()) for end in ("", "_to-0.7")
+    )
+    assert own["table"] != lower["table"]
 
 
 def test_numbers_in_prose_and_unknown_claims_are_refused_together(tmp_path: Path, results: Path) -> None:

@@ -1,7 +1,7 @@
 "use strict";
 // Centre and interval of few, positive, sometimes censored times, and the ratio of two arms: the rules of statistics.py,
-// welch.py, censored.py, ratio.py, taken_apart.py and best_set.py in bwbench/results/analysis, line by line, which a test holds against
-// them. An arrival is {time, censoredAt, grid, timingVariance, timingFreedom, timingByPilot, ofPilot, kin, samples}: seconds,
+// welch.py, censored.py, ratio.py, taken_apart.py and best_set.py in bwbench/results/analysis, line by line, which a
+// test holds against them. An arrival is {time, censoredAt, grid, timingVariance, timingFreedom, timingByPilot, ofPilot, kin, samples}: seconds,
 // null where not reached; samples that it took, or that were taken until it was given up.
 
 const SHORTEST_TIME = 1e-6, ASSUMED_BETWEEN = 0.03, WIDEST = 300;
@@ -159,7 +159,8 @@ function paired(pairs) {
   const value = Math.exp(mean(pairs.map(([one, other]) => Math.log(orInfinity(one) / orInfinity(other)))));
   const logs = pairs.map(([one, other]) => Math.log(middle(one) / middle(other)));
   const sides = [pairs.map((pair) => pair[0]), pairs.map((pair) => pair[1])];
-  const error = { parts: [seedsPart(logs, pairs.map((pair) => pair.every(isOfPilot))), ...sides.map(timingPart)], floor: floorOf(sides) };
+  const seeds = seedsPart(logs, pairs.map((pair) => pair.every(isOfPilot)));
+  const error = { parts: [seeds, ...sides.map(timingPart)], floor: floorOf(sides) };
   const [low, high] = around(value, mean(logs), error, CONFIDENCE);
   return { value, low, high, num: pairs.length, bound: "", numCensored: 0, paired: true, middle: mean(logs), error };
 }

@@ -52,9 +52,11 @@ function ratioWords(value) {
   return `${text}${TIMES}`;
 }
 
+/** Three digits, in the largest unit of which there is one once it is rounded: 999.7 ms are 1 s. */
 function scaled(value, units) {
-  const [factor, unit] = units.find(([size]) => Math.abs(value) >= size * 0.9999) || units[units.length - 1];
-  return `${Number((value / factor).toPrecision(3))} ${unit}`;
+  const unitOf = (size) => units.find(([factor]) => Math.abs(size) >= factor * (1 - 1e-12)) || units[units.length - 1];
+  const rounded = Number((value / unitOf(value)[0]).toPrecision(3)) * unitOf(value)[0], [factor, unit] = unitOf(rounded);
+  return `${Number((rounded / factor).toPrecision(3))} ${unit}`;
 }
 
 function rate(bps) {

@@ -26,7 +26,7 @@ def arm(*times_s: float | None, kin: str = "", **about: float) -> Arm:
 def test_welch_has_the_degrees_of_freedom_that_its_parts_can_bear() -> None:
     """Welch's own example has no table here: equal parts of 4 add up to 8, and a part that is nothing to its own."""
     equal = MeanError((ErrorPart(SEEDS, 1.0, 4.0), ErrorPart(SEEDS, 1.0, 4.0)))
-    assert equal.freedom == pytest.approx(8.0) and equal.variance == pytest.approx(2.0)
+    assert equal.freedom == pytest.approx(8.0)
     assert MeanError((ErrorPart(SEEDS, 1.0, 4.0), ErrorPart(SEEDS, 0.0, 2.0))).freedom == pytest.approx(4.0)
     assert math.isinf(MeanError((ErrorPart(TIMING_RUNS, 1.0, math.inf),)).freedom)
 
@@ -114,7 +114,7 @@ def cells(times_s: tuple[float | None, ...], samples: tuple[float, ...], **about
 
 
 def test_a_ratio_is_step_time_times_samples() -> None:
-    reference = cells((10.0, 14.0, 12.0), (1000.0, 1400.0, 1150.0), timing_variance=0.001)
+    reference = cells((10.0, 14.0, 12.0), (1000.0, 1400.0, 1150.0), timing_variance=0.01)
     other = cells((6.0, 5.0, 8.0), (2000.0, 1700.0, 2500.0))
     ratio, parts = ratio_of(reference, other), take_apart(reference, other)
     assert ratio is not None and parts is not None

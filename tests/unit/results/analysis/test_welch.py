@@ -37,3 +37,19 @@ def test_what_is_assumed_never_makes_an_interval_narrower() -> None:
         math.hypot(9.0, math.sqrt(0.2) * student_t(math.inf))
     )
     assert MeanError((seeds, assumed), floor=9.0).dominant == GRID
+    staged = ErrorPart(TIMING_RUNS, 0.5, 2.0, two_stages=True)
+    three = MeanError((seeds, assumed, staged))
+    assert three.quantile() == pytest.approx(student_t(2.0)), "of both estimated parts alone"
+    assert three.half_width() == pytest.approx(
+        math.hypot(student_t(2.0) * math.sqrt(1.5), student_t(math.inf) * 0.2**0.5)
+    )
+    of_timing = math.hypot(student_t(2.0) * math.sqrt(0.5), student_t(math.inf) * math.sqrt(0.2))
+    assert MeanError(three.parts, floor=9.0).half_width() == pytest.approx(math.hypot(9.0, of_timing))
+
+
+def test_what_dominates_is_what_makes_the_interval_wide() -> None:
+    """Three seeds that spread by 3 % reach farther than an assumed error of 3 %, whose variance is the larger one."""
+    assumed = ErrorPart(TIMING_RUNS, 0.03**2, math.inf)
+    assert MeanError((ErrorPart(SEEDS, 0.03**2 / 3, 2.0), assumed)).dominant == SEEDS
+    assert MeanError((ErrorPart(SEEDS, 0.02**2 / 3, 2.0), assumed)).dominant == TIMING_RUNS
+    assert MeanError((ErrorPart(SEEDS, 0.01**2 / 3, 2.0), assumed), floor=0.06).dominant == GRID
