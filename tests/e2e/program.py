@@ -96,11 +96,15 @@ def wait_for_message(text: str, limit_s: float, process: subprocess.Popen[bytes]
         time.sleep(0.05)
 
 
-def wait_for(condition: Any, limit_s: float, what: str) -> Any:
-    """The first true value of ``condition()``; fails the test after ``limit_s``."""
+def wait_for(condition: Any, limit_s: float, what: str, every_s: float = 0.05) -> Any:
+    """The first true value of ``condition()``; fails the test after ``limit_s``.
+
+    Args:
+        every_s: between two looks; longer where one starts programs, which take the processor from what is waited for.
+    """
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if value := condition():
             return value
-        time.sleep(0.05)
+        time.sleep(every_s)
     raise AssertionError(f"waited {limit_s} s for {what}")

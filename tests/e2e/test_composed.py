@@ -68,6 +68,8 @@ def test_the_same_command_again_runs_nothing_and_another_experiment_shares_conve
         "link.bandwidth=50 Mbit/s",
         "--set",
         "whole.at_least=0",
+        "--set",
+        "timing.runs=1",
         cwd=finished,
         timeout_s=450.0,
     )

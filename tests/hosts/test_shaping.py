@@ -81,7 +81,7 @@ def test_a_kill_on_a_host_leaves_no_shaping(four: Lab, victim: str) -> None:
     assert process.wait(90) == 1, four.messages
     found = status(four, f"cut-{victim}")
     assert found["status"] == "failed" and four.hosts[2].address in found["reason"], found
-    wait_for(lambda: four.shaping() == before, BACK_S, "the interfaces as they were")
+    wait_for(lambda: four.shaping() == before, BACK_S, "the interfaces as they were", every_s=0.5)
     nothing_left(four)
 
 
@@ -94,8 +94,8 @@ def test_the_end_of_the_controller_ends_the_shaping(four: Lab, number: signal.Si
     process.send_signal(number)
     process.wait(60)
     limit_s = BACK_S if number == signal.SIGINT else 75.0
-    wait_for(lambda: four.shaping() == before, limit_s, "the interfaces as they were")
-    wait_for(lambda: not four.left() and not four.leftovers(), 75, "the end of everything on the hosts")
+    wait_for(lambda: four.shaping() == before, limit_s, "the interfaces as they were", every_s=0.5)
+    wait_for(lambda: not four.left() and not four.leftovers(), 75, "the end of everything on the hosts", every_s=0.5)
 
 
 def test_a_link_among_hosts_without_a_training(four: Lab) -> None:
@@ -124,7 +124,7 @@ def test_link_apply_names_a_host_whose_connection_breaks(four: Lab) -> None:
     try:
         assert process.wait(60) == 3, four.said
         assert f"{four.hosts[2].address}:2222 is no longer shaped" in four.said and "Traceback" not in four.said
-        wait_for(lambda: four.shaping() == before, 40, "the interfaces as before")
+        wait_for(lambda: four.shaping() == before, 40, "the interfaces as before", every_s=0.5)
     finally:
         four.start_sshd(2)
         four.await_sshd(2)
@@ -174,9 +174,9 @@ def test_a_disk_that_fills_is_told_by_the_host(four: Lab, number: int) -> None:
         found = status(four, f"full-{number}")
         assert found["status"] == "failed", found
         assert f"{four.hosts[number].address}:2222: its disk is full" in found["reason"], found
-        wait_for(lambda: four.shaping() == before, BACK_S, "the interfaces as they were")
+        wait_for(lambda: four.shaping() == before, BACK_S, "the interfaces as they were", every_s=0.5)
         nothing_left(four)
     finally:
         process.kill()
-        wait_for(lambda: not four.left(), 60, "the end of everything on the hosts")
+        wait_for(lambda: not four.left(), 60, "the end of everything on the hosts", every_s=0.5)
         four.in_mounts_of(number, "umount", str(cache))

@@ -95,7 +95,7 @@ def test_a_controller_that_is_killed_leaves_nothing_behind(four: Lab) -> None:
     process = four.start("run", "orphaned.yaml")
     four.await_training()
     process.kill()
-    wait_for(lambda: not four.left() and not four.leftovers(), 75, "the keepers' end")
+    wait_for(lambda: not four.left() and not four.leftovers(), 75, "the keepers' end", every_s=0.5)
 
 
 def test_what_is_missing_is_told_for_every_host_and_nothing_starts(four: Lab) -> None:

@@ -30,7 +30,7 @@ def status(made: Lab, name: str) -> dict[str, Any]:
 
 
 def nothing_left(made: Lab) -> None:
-    wait_for(lambda: not made.left(), 20, f"the end of {made.left()}")
+    wait_for(lambda: not made.left(), 20, f"the end of {made.left()}", every_s=0.5)
     assert not made.leftovers()
 
 
