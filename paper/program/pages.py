@@ -4,7 +4,8 @@
     (made anew by `python -m paper.program --pages`)
     <!-- end -->
 
-So no number on these pages is typed by anybody, and a test fails where the records have gone on without them.
+So no number on these pages is typed by anybody, and a test fails where the records have gone on without them. With
+``to 0.89`` before its end a marker asks for another target than the cells' own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bwbench.results.analysis.answer import (
     whole_phrase,
 )
 from bwbench.results.analysis.arm_labels import arm_labels
+from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.results import Reader, Results, results_of
 from bwbench.results.figures.album import save
 from bwbench.results.figures.bandwidth import TimeToAccuracyByBandwidth
@@ -36,6 +38,7 @@ from bwbench.results.section.time_and_accuracy import baseline_of, speedup_block
 from bwbench.results.section.write import markdown_table
 from bwbench.results.text import MarkdownWriter, Phrase, plain
 from paper.program.claimed_cells import MissingRecordsError, Records, how_to_make
+from paper.program.comparing import metric_of
 
 PAGES = ("README.md", "docs/findings.md")
 PICTURE = Path("docs/images/answer.png")
@@ -44,7 +47,9 @@ HEADLINE = "bandwidth-cnn"
 SHOWN = ("single", "no-communication", "ddp", "ring-fp16", "top-k", "diloco")
 _WIDTH = 120
 _MARKED = re.compile(
-    r"(<!-- records: (?P<kind>[\w-]+) (?P<experiment>[\w-]+)(?: at (?P<at>[^>]+?))? -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- records: (?P<kind>[\w-]+) (?P<experiment>[\w-]+)(?: at (?P<at>[^>]+?))?(?: to (?P<target>[\d.]+))? -->\n)"
+    r".*?(<!-- end -->)",
+    re.DOTALL,
 )
 
 
@@ -70,7 +75,10 @@ def filled(text: str, records: Records) -> str:
             raise ConfigError(f"<!-- records: {kind} … -->: no such kind; allowed: {', '.join(_KINDS)}")
         if experiment not in records.experiments:
             raise MissingRecordsError(f"{match[1].strip()}: no records of {experiment}; {how_to_make(experiment)}")
-        lines = "\n".join(_KINDS[kind](records.of(experiment), match["at"])).strip()
+        cells = records.of(experiment)
+        if match["target"] is not None:  # of the metric of their own
+            cells = at_target(cells, (metric_of(cells), float(match["target"])))
+        lines = "\n".join(_KINDS[kind](cells, match["at"])).strip()
         return f"{match[1]}\n{lines}\n\n<!-- end -->"
 
     return _MARKED.sub(made, text)

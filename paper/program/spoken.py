@@ -5,6 +5,7 @@ Its interval, n and record stand in the table of evidence (``evidence.py``), und
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from bwbench.results.analysis.statistics import ONE_REPEAT
@@ -14,6 +15,14 @@ from paper.program.claim_words import bare_text, number_text
 
 _MOST_NAMED = 4  # arms in a sentence; the table names all
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+MARGIN, MARGIN_TEXT = 1.1, "10 %"  # a ratio whose interval lies within it is one of equals
+_ALIKE = {
+    "step time": "makes steps as fast as",
+    "samples": "needs as many samples as",
+    "wire bytes": "needs as many bytes as",
+    "wire bytes per step": "needs as many bytes in a step as",
+    RATE: "makes as many samples a second as",
+}
 _NEEDED = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}
 
 
@@ -27,6 +36,10 @@ def spoken_text(claim: Claim, value: Value) -> Phrase:
         return _crossover(claim, value, over)
     if claim.kind == "fastest":
         return _fastest(claim, value)
+    if value.side == 0 and _is_alike(claim, value):
+        return phrase(
+            f"{_ALIKE.get(claim.of, 'is as fast as')} {over} to within ", Number(f"{claim.name} margin", MARGIN_TEXT)
+        )
     if value.side == 0:
         return phrase(_untold(value, over), f" in {_quantity(claim)}")
     if claim.kind == "difference":
@@ -77,6 +90,12 @@ def _quantity(claim: Claim) -> str:
         return "its final metric"
     needed = {what: f"the {words} it needs" for what, words in _NEEDED.items()}
     return {"time": "time to target", "step time": "the time of a step", **needed}.get(claim.of, claim.of)
+
+
+def _is_alike(claim: Claim, value: Value) -> bool:
+    """Whether all that the interval of a ratio holds is next to "no difference"."""
+    known = claim.kind == "ratio" and value.num > 1 and value.low is not None and value.high is not None
+    return known and MARGIN * (value.low or 0.0) >= 1.0 and (value.high or math.inf) <= MARGIN
 
 
 def _untold(value: Value, over: str) -> str:

@@ -70,8 +70,15 @@ def killed(made: Lab, name: str) -> None:
     max(found, key=lambda process: process.create_time()).kill()
 
 
-@pytest.mark.parametrize("victim", ["torchrun", "keeper", "shaper"])
-def test_a_kill_on_a_host_leaves_no_shaping(four: Lab, victim: str) -> None:
+@pytest.mark.parametrize(
+    ("victim", "said"),
+    [
+        ("torchrun", "torchrun was killed by SIGKILL"),
+        ("keeper", "the keeper of its torchrun was killed"),
+        ("shaper", ""),
+    ],
+)
+def test_a_kill_on_a_host_is_named_with_the_host_and_leaves_no_shaping(four: Lab, victim: str, said: str) -> None:
     before = four.shaping()
     written(four, f"cut-{victim}", link=LINK, limit={"samples": 2_000_000})
     process = four.start("run", f"cut-{victim}.yaml")
@@ -81,6 +88,7 @@ def test_a_kill_on_a_host_leaves_no_shaping(four: Lab, victim: str) -> None:
     assert process.wait(90) == 1, four.messages
     found = status(four, f"cut-{victim}")
     assert found["status"] == "failed" and four.hosts[2].address in found["reason"], found
+    assert said in found["reason"], found
     wait_for(lambda: four.shaping() == before, BACK_S, "the interfaces as they were", every_s=0.5)
     nothing_left(four)
 

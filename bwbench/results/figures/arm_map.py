@@ -23,7 +23,7 @@ from bwbench.results.figures.frame import lay_out, text_width_in
 from bwbench.results.figures.style import FAINT, INK, NOTE_PT, PAGE_IN, SMALL_PT
 
 ROW_IN = 0.19
-TWO_LINES_IN = 0.27  # a row whose name has two lines
+LINE_IN = 0.08  # more for each further line of a name
 _BEST = "#1d3f66"
 _NEAR = "#c4d3e4"  # just behind; farther behind is whiter
 _FAR = 10.0  # times, from which on a cell is white
@@ -120,7 +120,11 @@ def order_of(races: Sequence[BestSet]) -> list[str]:
 
 def height_in(rows: Sequence[Row]) -> float:
     """What the rows take."""
-    return sum(TWO_LINES_IN if "\n" in row.text else ROW_IN for row in rows)
+    return sum(map(_height_in, rows))
+
+
+def _height_in(row: Row) -> float:
+    return ROW_IN + LINE_IN * row.text.count("\n")
 
 
 def draw_map(
@@ -131,7 +135,7 @@ def draw_map(
     Args:
         cells: by the key of a row and the number of a column; those that are missing did not run.
     """
-    heights = [TWO_LINES_IN if "\n" in row.text else ROW_IN for row in rows]
+    heights = [_height_in(row) for row in rows]
     tops = [sum(heights[:number]) for number in range(len(rows))]
     lefts = _lefts(columns)
     axes.set_xlim(0, lefts[-1] + 1)

@@ -83,7 +83,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         ends = []
         for arm in (arm for arm in drawn.arms if any(arm in of_race for of_race in cells)):
             label = marks.label(results, arm)
-            label = label if wide else captions.in_two_lines(label)
+            label = label if wide else captions.in_short_lines(label)
             its = [of_race.get(arm) for of_race in cells]
             ends.append(_draw_arm(axes, arm, results.roles[arm], bandwidths, its, label))
         highest = max(cell.over for of_race in cells for cell in of_race.values())
@@ -224,7 +224,7 @@ class Throughput(AbstractFigure):
         def label(arm: str, rows: pd.DataFrame) -> str:
             num_composed = 0 if marks.composed else rows["num_composed"].sum()
             name = captions.label_of(results, arm, num_composed, rows["num"].sum())
-            return name if wide else captions.in_two_lines(name)
+            return name if wide else captions.in_short_lines(name)
 
         arms = lines.of_arms(linked, results.roles, label, partial(_rate_mark, dotted=not bound))
         setting = captions.setting_line(results, num_runs=table["num"], with_bandwidth=False)

@@ -72,7 +72,7 @@ class TimeToAccuracy(AbstractFigure):
             at = float(single.iloc[0]["time_s"]) / unit.seconds
             axes.axvline(at, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
         names = [marks.label(results, row["arm"]) for row in rows]
-        _finish(axes, names if width_in >= PAGE_IN else [captions.in_two_lines(name) for name in names])
+        _finish(axes, names if width_in >= PAGE_IN else [captions.in_short_lines(name) for name in names])
         _name_times(axes, table, unit, width_in)
         _columns(axes, rows, wide=width_in >= PAGE_IN)
         return figure
@@ -248,7 +248,7 @@ def _finish_steps(
         if row["global_batch"] != batch:
             labels.append(f"{label}\nstep of {row['global_batch']:.0f} samples")
         else:
-            labels.append(captions.in_two_lines(label) if narrow else label)
+            labels.append(captions.in_short_lines(label) if narrow else label)
     axes.set_yticks(range(len(rows)), labels, linespacing=1.0)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)

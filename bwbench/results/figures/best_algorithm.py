@@ -109,7 +109,7 @@ class BestAlgorithm(AbstractFigure):
         marks = captions.common_marks(results)
         labels = {arm: marks.label(results, arm) for arm in order_of([race.best for race in races])}
         if width_in < PAGE_IN:
-            labels = {arm: captions.in_two_lines(label) for arm, label in labels.items()}
+            labels = {arm: captions.in_short_lines(label) for arm, label in labels.items()}
         rows = [Row(arm, label) for arm, label in labels.items()]
         columns, below = _columns(races)
         cells = {(arm, number): cell for number, race in enumerate(races) for arm, cell in cells_of(race.best).items()}

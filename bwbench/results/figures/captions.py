@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ _RATE_DIGITS = 4  # the mean of a trace has many more
 _NAMED_KINDS = 2  # of link: more are counted
 _ONE_NODE = " (1 node)"
 LONG_NAME = 18  # letters of an arm's name that a narrow picture writes in one line
+LONG_OPTIONS = 26  # and of the options below it
 
 
 def setting_line(
@@ -223,12 +225,17 @@ def without_first_crossings(notes: Iterable[str]) -> list[str]:
     return [note for note in notes if not note.startswith(FIRST_CROSSING_MARK)]
 
 
-def in_two_lines(label: str) -> str:
+def in_short_lines(label: str) -> str:
     """A long name broken before its options, or else at the hyphen nearest its middle, for narrow pictures; others as
-    they are."""
-    breaks = [label.index("(")] if "(" in label.removesuffix(_ONE_NODE) else []
-    breaks = breaks or [place + 1 for place, letter in enumerate(label) if letter in "- "]
-    if len(label) <= LONG_NAME or not breaks:
+    they are. Options that are longer than a line take as many as they need."""
+    if len(label) <= LONG_NAME:
+        return label
+    if "(" in label.removesuffix(_ONE_NODE):
+        name, _, options = label.partition("(")
+        lines = textwrap.wrap(f"({options}", LONG_OPTIONS, break_long_words=False, break_on_hyphens=False)
+        return "\n".join([name, *lines])
+    breaks = [place + 1 for place, letter in enumerate(label) if letter in "- "]
+    if not breaks:
         return label
     place = min(breaks, key=lambda place: abs(place - len(label) / 2))
     return f"{label[:place].rstrip()}\n{label[place:]}"

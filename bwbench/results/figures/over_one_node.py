@@ -144,7 +144,7 @@ class SpeedUpByNodes(AbstractFigure):
         figure, grid = framed_panels(width_in, body_in, shape, title, setting, notes, legend, share=(True, True))
         limits = _limits(rows)
         counts = sorted({1.0, *rows["nodes"].unique()})
-        labels = labels if wide else {arm: captions.in_two_lines(label) for arm, label in labels.items()}
+        labels = labels if wide else {arm: captions.in_short_lines(label) for arm, label in labels.items()}
         ends: list[list[LineEnd]] = []
         for family, panels in zip(shown, grid, strict=True):
             for axes, bandwidth in zip(panels, bandwidths, strict=True):

@@ -24,7 +24,7 @@ from bwbench.results.figures.marks import draw_mark, label_log_axis
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_style
 
 _ROW_IN = 0.2
-_TWO_LINES_IN = 0.27  # a row whose name has two lines
+_LINE_IN = 0.07  # more for each further line of a name
 _BESIDE_IN = {True: 2.6, False: 1.75}  # names on the left and ratios on the right, by whether the picture is wide
 _INTERVAL_SHOWN = 2.0  # of an interval beyond all marks
 _LEAST = 1.5  # times, from 1 to both sides: what is shown of the axis at least
@@ -57,12 +57,12 @@ class SpeedUp(AbstractFigure):
         table = table[table["step_ratio"].notna()].reset_index(drop=True)
         marks = captions.common_marks(results)
         labels = [marks.label(results, arm) for arm in table["arm"]]
-        labels = labels if wide else [captions.in_two_lines(label) for label in labels]
+        labels = labels if wide else [captions.in_short_lines(label) for label in labels]
         usual = results.labels[str(table["baseline"].iloc[0])]
         title = f"Time to {captions.timed_target(results)}{marks.text}: {usual} over each arm, taken apart"
         setting = captions.setting_line(results, num_runs=table["num"])
         notes = [_how_to_read(table, usual), *results.notes]
-        body_in = 0.62 + sum(_TWO_LINES_IN if "\n" in label else _ROW_IN for label in labels)
+        body_in = 0.62 + sum(_ROW_IN + _LINE_IN * label.count("\n") for label in labels)
         figure, grid = framed_panels(width_in, body_in, (1, 2), title, setting, notes, share=(True, True))
         limits = _limits(table)
         length_in = (width_in - _BESIDE_IN[wide]) / 2

@@ -147,6 +147,8 @@ def test_a_number_has_to_support_its_claim(
         (UP, "is 2.00 times as fast as b"),
         (DOWN, "takes 2.00 times as long as b"),
         (OPEN, "cannot be told from b in time to target"),
+        (Value("ratio", 1.01, 12, 0.95, 1.08), "is as fast as b to within 10 %"),
+        (Value("ratio", 1.01, 12, 0.90, 1.08), "cannot be told from b in time to target"),
         (
             Value("ratio", 1.1, 1),
             "may differ from b by chance (one repeat says nothing about chance) in time to target",

@@ -149,7 +149,7 @@ def test_the_decision_table_says_to_which_target_and_beside_whom(records: Record
     assert [len(row[5]) for row in table.rows] == [1, 1]
 
 
-def test_names_that_are_too_wide_for_a_table_stand_in_two_lines() -> None:
+def test_names_that_are_too_wide_for_a_table_stand_in_short_lines() -> None:
     assert [plain(line) for line in _wrapped("bytegrad, powersgd, single and ring-fp16")] == [
         "bytegrad, powersgd, single",
         "and ring-fp16",

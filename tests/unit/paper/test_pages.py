@@ -37,6 +37,11 @@ def test_what_stands_between_markers_is_made_anew(records: Records) -> None:
     assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
 
 
+def test_a_marker_may_ask_for_another_target(records: Records) -> None:
+    own, lower = (filled(page(f"answer study at 10 Mbit/s{to}"), records) for to in ("", " to 0.70"))
+    assert ": 95 % in " in own and ": 70 % in " in lower
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [

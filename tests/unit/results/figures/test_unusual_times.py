@@ -92,6 +92,9 @@ def test_cells_that_have_times_need_no_picture_over_samples(tmp_path: Path) -> N
 
 
 def test_long_names_are_broken_before_their_options() -> None:
-    assert captions.in_two_lines("top-k(no error_feedback)") == "top-k\n(no error_feedback)"
-    assert captions.in_two_lines("low-precision-decentralized") == "low-precision-\ndecentralized"
-    assert captions.in_two_lines("one-node-all-by-itself (1 node)").count("\n") == 1
+    assert captions.in_short_lines("top-k(no error_feedback)") == "top-k\n(no error_feedback)"
+    assert captions.in_short_lines("low-precision-decentralized") == "low-precision-\ndecentralized"
+    assert captions.in_short_lines("one-node-all-by-itself (1 node)").count("\n") == 1
+    long = captions.in_short_lines("diloco-dct-top-k(period=16, outer_lr=1, outer_momentum=0, in=gradient, decay=0.95)")
+    assert long.split("\n")[0] == "diloco-dct-top-k" and long.count("\n") == 3
+    assert max(map(len, long.split("\n"))) <= captions.LONG_OPTIONS
