@@ -30,6 +30,10 @@ class ComponentConfig(BaseModel):
         """These options in a training of so many samples: what is left out, and depends on that, is filled in."""
         return self
 
+    def without_link(self) -> Self:
+        """These options where there is no link: what says no more than how to send on one is at its default."""
+        return self
+
 
 @dataclass(frozen=True)
 class Component:
@@ -48,6 +52,10 @@ class Component:
     def within(self, budget_samples: float) -> Component:
         """The same component in a training of so many samples."""
         return Component(self.name, self.options.within(budget_samples))
+
+    def without_link(self) -> Component:
+        """The same component where there is no link."""
+        return Component(self.name, self.options.without_link())
 
     def build(self, registry: Registry) -> Any:
         """An instance of the component's class: ``cls(options)``."""

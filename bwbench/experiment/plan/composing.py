@@ -190,8 +190,12 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None, timing
 
 
 def convergence_config(config: CellConfig) -> CellConfig:
-    """The same training with no link between the nodes, which are virtual where the method allows it."""
-    return _without_link(config, virtual=config.launcher == "local" and needs_workers(config) is None)
+    """The same training with no link between the nodes, which are virtual where the method allows it.
+
+    Arms that differ in how they send alone, as rings do that are paced and not, share it.
+    """
+    apart = _without_link(config, virtual=config.launcher == "local" and needs_workers(config) is None)
+    return apart.model_copy(update={"collective": apart.collective.without_link()})
 
 
 def _without_link(config: CellConfig, *, virtual: bool) -> CellConfig:

@@ -52,6 +52,10 @@ class RingConfig(ComponentConfig):
 
     paced: bool = True
 
+    def without_link(self) -> RingConfig:
+        """Without a link nothing is paced."""
+        return RingConfig()
+
 
 class Ring(AbstractKeepingParts):
     """Each rank sends to the next one only: 2(N-1) rounds of a chunk of 1/N, so 2(N-1)/N of the bucket a rank.

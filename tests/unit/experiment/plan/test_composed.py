@@ -125,6 +125,13 @@ def test_what_the_convergence_run_does_not_depend_on(load) -> None:
     assert parts_of(build_plan(load("", "seed=1")).cells[0]).convergence.id != plain.id
 
 
+def test_rings_that_are_paced_and_not_learn_the_same(load) -> None:
+    how = ["algorithm=ring", "algorithm=ring-unpaced", "algorithm=ring-fp16"]
+    paced, unpaced, halved = (parts_of(build_plan(load("", one)).cells[0]) for one in how)
+    assert paced.convergence.id == unpaced.convergence.id != halved.convergence.id
+    assert paced.timing.id != unpaced.timing.id
+
+
 def test_the_convergence_run_has_the_curve_of_the_test_split_and_timing_runs_stay_as_they_are(load) -> None:
     always, as_ever = (build_plan(load(MATRIX, *how)).cells for how in (["evaluate.test=always"], []))
     for one, other in zip(always, as_ever, strict=True):
