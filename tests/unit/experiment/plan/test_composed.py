@@ -129,6 +129,7 @@ def test_rings_that_are_paced_and_not_learn_the_same(load) -> None:
     how = ["algorithm=ring", "algorithm=ring-unpaced", "algorithm=ring-fp16"]
     paced, unpaced, halved = (parts_of(build_plan(load("", one)).cells[0]) for one in how)
     assert paced.convergence.id == unpaced.convergence.id != halved.convergence.id
+    assert paced.convergence.slug == unpaced.convergence.slug  # one folder
     assert paced.timing.id != unpaced.timing.id
 
 
