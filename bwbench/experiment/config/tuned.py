@@ -108,16 +108,14 @@ class TunedRates:
                 text = f"{reference.file} has arm {others[0].entry.arm!r} with {has} tuned beside the rate, not {wants}"
                 return _refused(f"{text}; {command} adds it")
             return _refused(f"{_lacking(table, config, reference.file)}; {command} adds it")
-        if reference.optimizer is not None:
-            asked = _suited(config, config.optimizer)
-            same = [row for row in rows if without_rate(row.optimizer) == without_rate(asked)]
-            if not same:
-                has = ", ".join(show(_short(row.optimizer)) for row in rows)
-                text = f"{reference.file} has {has} for arm {rows[0].entry.arm!r}, and not {show(_short(asked))}"
-                return _refused(f"{text}; {command} adds it")
-            rows = same
+        asked = _suited(config, config.optimizer if reference.optimizer is not None else None)
+        same = [row for row in rows if without_rate(row.optimizer) == without_rate(asked)]
+        has = ", ".join(show(_short(row.optimizer)) for row in rows)
+        if reference.optimizer is not None and not same:
+            text = f"{reference.file} has {has} for arm {rows[0].entry.arm!r}, and not {show(_short(asked))}"
+            return _refused(f"{text}; {command} adds it")
+        rows = same or rows  # of several that a bare table has it is the one that a search would tune
         if len(rows) > 1:
-            has = ", ".join(show(_short(row.optimizer)) for row in rows)
             text = f"{reference.file} has several optimizers for arm {rows[0].entry.arm!r} ({has}); say which"
             return _refused(f"{text}: {{tuned: {{file: {reference.file}, optimizer: …}}}}, without lr")
         return self._chosen(rows[0], table, config, reference.file, command)

@@ -27,12 +27,12 @@ def page(*asked: str) -> str:
 
 
 def test_what_stands_between_markers_is_made_anew(records: Records) -> None:
-    asked = ("answer study at 10 Mbit/s", "answers study", "times study", "speedups study")
+    asked = ("answer study at 10 Mbit/s", "answers study", "times study")
     text = filled(page(*asked), records)
     assert "old words" not in text and text.count("Before.") == text.count("After.") == len(asked)
     assert "**Four nodes, 10 Mbit/s, cnn on digits: use " in text
     assert "\n- 10 Mbit/s: use " in text and "\n- 100 Mbit/s: use " in text
-    assert text.count("| arm |") >= 2
+    assert text.count("| arm |") >= 1
     assert filled(text, records) == text
     assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
 

@@ -178,12 +178,19 @@ def test_another_optimizer_than_the_one_tuned_is_refused(folder):
     assert load(folder, TUNED, asked % 0.9)
 
 
-def test_of_several_optimizers_one_has_to_be_named(folder):
-    both = [*entries(folder), *entries(folder, BASE.replace("momentum: 0.9", "momentum: 0.5"))]
-    write_table(folder / "tuning" / "study.yaml", "study", 1000, both)
+def test_of_several_optimizers_the_usual_one_is_taken_or_one_is_named(folder):
+    def with_momentum(*values: float) -> None:
+        found = [entry for one in values for entry in entries(folder, BASE.replace("momentum: 0.9", f"momentum: {one}"))]
+        write_table(folder / "tuning" / "study.yaml", "study", 1000, found)
+
+    def momenta(*asked: str) -> set[float]:
+        return {point.config.optimizer.options.momentum for point in load(folder, TUNED, *asked).points}
+
+    with_momentum(0.5, 0.9)
+    assert momenta() == {0.9}, "what a search of a bare table tunes"
+    assert momenta("optimizer={tuned: {file: tuning/study.yaml, optimizer: {sgd: {momentum: 0.5}}}}") == {0.5}
+    with_momentum(0.5, 0.7)
     assert "several optimizers for arm 'ring'" in problem(folder, "algorithm=ring")
-    asked = "optimizer={tuned: {file: tuning/study.yaml, optimizer: {sgd: {momentum: 0.5}}}}"
-    assert {point.config.optimizer.options.momentum for point in load(folder, TUNED, asked).points} == {0.5}
 
 
 def test_what_should_be_looked_at_is_a_note(folder):
