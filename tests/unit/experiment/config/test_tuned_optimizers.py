@@ -180,8 +180,8 @@ def test_another_optimizer_than_the_one_tuned_is_refused(folder):
 
 def test_of_several_optimizers_the_usual_one_is_taken_or_one_is_named(folder):
     def with_momentum(*values: float) -> None:
-        found = [entry for one in values for entry in entries(folder, BASE.replace("momentum: 0.9", f"momentum: {one}"))]
-        write_table(folder / "tuning" / "study.yaml", "study", 1000, found)
+        bases = [BASE.replace("momentum: 0.9", f"momentum: {one}") for one in values]
+        write_table(folder / "tuning" / "study.yaml", "study", 1000, [e for one in bases for e in entries(folder, one)])
 
     def momenta(*asked: str) -> set[float]:
         return {point.config.optimizer.options.momentum for point in load(folder, TUNED, *asked).points}
