@@ -68,13 +68,16 @@ class Reader:
         self._digests.pop(folder.path, None)
 
 
-def cells_table(folders: Iterable[CellFolder]) -> pd.DataFrame:
+def cells_table(folders: Iterable[CellFolder], own: OwnSteps | None = None) -> pd.DataFrame:
     """One row a cell: identity, setting, outcome, and whether the host bounds it. Reads no events.
 
     Of cells of virtual nodes without times, which say nothing: what is drawn or averaged of times does without them.
+
+    Args:
+        own: what steps take without communication, where more cells than these tell.
     """
     cells = list(folders)
-    own = OwnSteps.of(cells)
+    own = own or OwnSteps.of(cells)
     rows = [(cell_row(folder) | own.row(folder), is_virtual(folder)) for folder in cells]
     return pd.DataFrame([row | {"virtual": virtual, **(_NO_TIMES if virtual else {})} for row, virtual in rows])
 
@@ -230,10 +233,12 @@ class Results:
     Attributes:
         experiment: name of the experiment.
         group: all its cells, drawn or not.
+        own: what steps take without communication: a step is the same on links where no cell of the group tells it.
     """
 
     experiment: str
     group: Group
+    own: OwnSteps
     reader: Reader = field(default_factory=Reader, repr=False)
     made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see ``once``
 
@@ -255,7 +260,7 @@ class Results:
     @cached_property
     def cells(self) -> pd.DataFrame:
         """Table of the cells that are done."""
-        return cells_table(self.done)
+        return cells_table(self.done, self.own)
 
     @cached_property
     def roles(self) -> dict[str, str]:
@@ -363,7 +368,9 @@ def regrouped(results: Sequence[Results], compares: frozenset[str]) -> list[Resu
 
 
 def _grouped(experiment: str, cells: Iterable[CellFolder], compares: frozenset[str], reader: Reader) -> list[Results]:
-    return [Results(experiment, group, reader) for group in group_cells(list(cells), compares)]
+    everything = list(cells)
+    own = OwnSteps.of(everything)
+    return [Results(experiment, group, own, reader) for group in group_cells(everything, compares)]
 
 
 Made = TypeVar("Made")

@@ -92,9 +92,9 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         axes.set_ylim(0.88, max(highest * _HEADROOM, 2.2))
         label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=_BODY_IN[wide])
         axes.set_ylabel("time over the shortest")
-        _name_shortest(axes, races)
+        shortest = _name_shortest(axes, races)
         lines.name_ends(figure, axes, ends, size_pt=TEXT_PT if wide else SMALL_PT)
-        lines.thin_ticks(figure, axes, bandwidths)
+        lines.thin_ticks(figure, axes, bandwidths, shortest)
         return figure
 
 
@@ -131,14 +131,14 @@ def _draw_arm(
     return lines.LineEnd(at, last.over, label, style.color)
 
 
-def _name_shortest(axes: Axes, races: Sequence[Race]) -> None:
-    """On top, at each bandwidth that is named below, the shortest time there."""
+def _name_shortest(axes: Axes, races: Sequence[Race]) -> dict[float, str]:
+    """On top, at each bandwidth that is named below, the shortest time there; returns those of all."""
     shortest = {race.bandwidth_bps: race.best.times[race.best.first or ""].value for race in races}
     unit = captions.time_unit(max(shortest.values()))
+    labels = {bps: _short(time_s / unit.seconds) for bps, time_s in shortest.items()}
 
     def write(bps: float, _: int | None = None) -> str:
-        is_named = bps in shortest and bool(axes.xaxis.get_major_formatter()(bps))
-        return _short(shortest[bps] / unit.seconds) if is_named else ""
+        return labels.get(bps, "") if axes.xaxis.get_major_formatter()(bps) else ""
 
     top = axes.secondary_xaxis("top")
     top.xaxis.set_major_locator(FixedLocator(list(shortest)))
@@ -146,11 +146,12 @@ def _name_shortest(axes: Axes, races: Sequence[Race]) -> None:
     top.xaxis.set_major_formatter(FuncFormatter(write))
     top.tick_params(labelsize=SMALL_PT, length=2, pad=1)
     top.set_xlabel(f"shortest time ({unit.symbol})", fontsize=SMALL_PT, labelpad=3)
+    return labels
 
 
 def _short(value: float) -> str:
-    """With two digits, or three above a hundred."""
-    return f"{value:.3g}" if value >= 99.5 else f"{value:.2g}"
+    """With two digits, or to one where there are more."""
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.2g}"
 
 
 def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race]) -> str:

@@ -24,7 +24,7 @@ from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.figures.captions import arm_label
 from bwbench.results.figures.frame import lay_out, text_width_in
 from bwbench.results.figures.marks import draw_whiskers, host_bound_look, spread
-from bwbench.results.figures.style import INK, PAGE_IN, TEXT_PT, ArmStyle, arm_style
+from bwbench.results.figures.style import INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
 
 _CROWD = 4  # lines in a narrow picture
 _LABEL_GAP_PT = 14.0
@@ -152,8 +152,10 @@ def bandwidth_axis(axes: Axes, bandwidths: Sequence[float]) -> None:
     axes.set_xlabel(f"bandwidth of the link ({scale})")
 
 
-def thin_ticks(figure: Figure, axes: Axes, bandwidths: Sequence[float]) -> None:
-    """Leave the labels out that would touch their neighbours; those at powers of ten stay."""
+def thin_ticks(
+    figure: Figure, axes: Axes, bandwidths: Sequence[float], above: Mapping[float, str] | None = None
+) -> None:
+    """Leave the labels out that would touch their neighbours, or whose label ``above`` would; powers of ten stay."""
     lay_out(figure)
     left, right = axes.get_xlim()
     inches = axes.get_window_extent().width / figure.dpi / math.log10(right / left)
@@ -161,7 +163,10 @@ def thin_ticks(figure: Figure, axes: Axes, bandwidths: Sequence[float]) -> None:
     kept: list[tuple[float, float]] = []
     labelled = []
     for bps in sorted(bandwidths, key=lambda bps: (not math.isclose(math.log10(bps) % 1.0, 0.0, abs_tol=1e-9), bps)):
-        at, half = math.log10(bps) * inches, text_width_in(figure, write(bps), TEXT_PT) / 2 + _TICK_GAP_IN / 2
+        widest = max(
+            text_width_in(figure, write(bps), TEXT_PT), text_width_in(figure, (above or {}).get(bps, ""), SMALL_PT)
+        )
+        at, half = math.log10(bps) * inches, (widest + _TICK_GAP_IN) / 2
         if all(abs(at - other) >= half + width for other, width in kept):
             kept.append((at, half))
             labelled.append(bps)

@@ -23,7 +23,6 @@ from bwbench.results.analysis.comparison import ArmRow, CrossoverRow, compare_ce
 from bwbench.results.analysis.crossover import ONE, SEVERAL, Crossover
 from bwbench.results.analysis.difference import Difference, difference_of
 from bwbench.results.analysis.grouping import BANDWIDTH_KEY
-from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.ratio import Ratio
 from bwbench.results.analysis.replicas_apart import replicas_apart_note
 from bwbench.results.analysis.results import Results, arrivals_by_seed
@@ -87,8 +86,8 @@ def _called(arms: Iterable[str], group: Results) -> dict[str, str]:
 
 def _answers(group: Results, key: str) -> Iterator[Phrase]:
     """Which arm is the first, link by link."""
-    own, baseline = OwnSteps.of(group.folders), baseline_of_group(group.group)
-    found = list(answers_of_group(group.experiment, group.group, own, baseline, group.labels))
+    baseline = baseline_of_group(group.group)
+    found = list(answers_of_group(group.experiment, group.group, group.own, baseline, group.labels))
     for answer in found:
         where = "Without a shaped link" if answer.bandwidth_bps is None else phrase("At ", link_phrase(answer))
         yield phrase(where, ": ", answer_phrase(answer, key, in_list=True))

@@ -12,6 +12,7 @@ from bwbench.records.cell_identity import recorded_identity
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note, is_host_bound
+from bwbench.results.analysis.results import Reader, regrouped, results_of
 
 RESULTS = Path(__file__).parents[4] / "results" / "published"
 
@@ -103,6 +104,15 @@ def test_of_the_published_cells_nearly_all_are_bound() -> None:
     own = OwnSteps.of(folders)
     bound = [own.row(folder)["host_bound"] for folder in folders]
     assert (bound.count(True), bound.count(False)) == (24, 3)
+
+
+def test_a_picture_of_one_link_knows_what_all_links_tell() -> None:
+    """All runs without communication say more of a machine than those beside one link."""
+    folders = list(iter_cells(RESULTS / "latency"))
+    groups = regrouped(results_of(folders, Reader()), frozenset())
+    assert len(groups) > 2 and all(group.own == OwnSteps.of(folders) for group in groups)
+    step_s = {group.cells.loc[group.cells["arm"] == "ddp", "own_step_s"].iloc[0] for group in groups}
+    assert len(step_s) == 1
 
 
 def test_host_bound_cells_stand_in_no_crossover() -> None:
