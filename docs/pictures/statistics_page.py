@@ -238,7 +238,7 @@ def at_once() -> Canvas:
 
 
 def taken_apart() -> Canvas:
-    """ring-fp16 over ddp at 100 Mbit/s in results/published/bandwidth-cnn: 1.49 = 1.73 x 0.86."""
+    """ring-fp16 over ddp at 100 Mbit/s in benchmarks/records/bandwidth-cnn: 1.49 = 1.73 x 0.86."""
     canvas, scale = Canvas(), Scale(0.92, 1.95, 20, 600, log=True)
     for value, words in ((1, "1: as fast as ddp"), (1.5, "1.5")):
         canvas.line([(scale(value), 15), (scale(value), 222)], FAINT if value == 1 else GRID, 1.5)
