@@ -215,10 +215,12 @@ def _outside(points: Sequence[_Point], samples: Sequence[_Sample], num: int) -> 
     if trend == 0:
         which = "faster" if sign > 0 else "slower"
         return Crossovers(NONE, (), f"{which} at all measured bandwidths, and no trend in it", num)
-    certain = [sample.log_bps for sample in samples if sample.sign == sign]
-    if trend * sign < 0:
-        return Crossovers(ABOVE, (Crossover(None, math.exp(certain[-1]), None, sign > 0),), "", num)
-    return Crossovers(BELOW, (Crossover(None, None, math.exp(certain[0]), sign < 0),), "", num)
+    certain = [number for number, sample in enumerate(samples) if sample.sign == sign]
+    if trend * sign < 0:  # its certainty ends where an end of the interval is 1, which is the sample behind
+        end = samples[min(certain[-1] + 1, len(samples) - 1)]
+        return Crossovers(ABOVE, (Crossover(None, math.exp(end.log_bps), None, sign > 0),), "", num)
+    end = samples[max(certain[0] - 1, 0)]
+    return Crossovers(BELOW, (Crossover(None, None, math.exp(end.log_bps), sign < 0),), "", num)
 
 
 def _trend(first: _Point, last: _Point) -> int:

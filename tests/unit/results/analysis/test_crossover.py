@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -118,6 +119,21 @@ def test_outside_of_what_was_measured_the_side_is_said(ratio: Callable[[float], 
         assert found.found[0].high_bps == pytest.approx(1e6) and found.found[0].bandwidth_bps is None
     else:
         assert "no trend" in found.why
+
+
+@pytest.mark.parametrize("rising", [False, True])
+def test_certainty_ends_where_the_interval_begins_to_hold_one(rising: bool) -> None:
+    """As it can be read off the table: by a straight line between the ends of two neighbouring intervals."""
+    points = measured(lambda bps: 1.05 * (1e8 / bps) ** 0.2, noise=0.1)
+    if rising:
+        points = [Measured(1e14 / one.bandwidth_bps, one.reference, one.arm) for one in reversed(points)]
+    found = find_crossovers(points)
+    lows = [(math.log(one.bandwidth_bps), ratio_of(one.reference, one.arm)) for one in points]
+    ends = [(at, math.log(ratio.low)) for at, ratio in lows if ratio is not None and ratio.low is not None]
+    (place,) = [a[0] + (b[0] - a[0]) * a[1] / (a[1] - b[1]) for a, b in pairwise(ends) if a[1] * b[1] < 0]
+    (one,) = found.found
+    assert found.kind == (BELOW if rising else ABOVE)
+    assert (one.high_bps if rising else one.low_bps) == pytest.approx(math.exp(place))
 
 
 def test_equal_arms_cross_nowhere() -> None:
