@@ -36,12 +36,12 @@ class CellRecord(Versioned):
         experiment: name of the experiment.
         arm: display name of the method; repeat: 0-based.
         pilot: repeats whose spread has said how many there are; None where their number was fixed beforehand.
+        config: the resolved configuration, read leniently: an analysis must not need the plugins that were configured.
         role, kinship: what the arm is in a comparison, and which arms compute the same mean; None where it was not
             recorded.
         topology: who averages with whom; None where nobody does, absent where it was not recorded.
         replicas_equal: when all nodes hold the same bits, as the method declares: ``after every step``, ``after a
             round``, ``never``; None where it was not recorded.
-        config: the resolved configuration, read leniently: an analysis must not need the plugins that were configured.
     """
 
     id: Text
@@ -50,11 +50,11 @@ class CellRecord(Versioned):
     arm: Text
     repeat: Whole = 0
     pilot: Whole | None = None
+    config: JsonObject
     role: Text | None = None
     kinship: Text | None = None
     topology: CellTopology | None = None
     replicas_equal: Text | None = None
-    config: JsonObject
 
     @field_validator("config")
     @classmethod

@@ -53,20 +53,21 @@ def test_the_least_step_time_is_just_carried(nodes: int) -> None:
 def test_published_cells_in_which_nobody_communicates_took_about_as_long() -> None:
     """Within 3 %: 20 loads, of 2, 4 and 8 nodes, with steps of 40 to 250 ms."""
     alone: dict[str, float] = {}
-    measured: dict[tuple[str, int, float], list[float]] = defaultdict(list)
+    measured: dict[tuple[str, int, float, float], list[float]] = defaultdict(list)
     for folder in iter_cells(RESULTS):
         status, setting = folder.status, setting_of(folder.cell.config)
         if status is None or status.step_median_s is None or setting.step_time_s is None:
             continue
-        about = f"{folder.cell.experiment} {setting.model} {setting.batch_size} {setting.accumulate}"
+        optimizer, dilation = folder.cell.config["optimizer"]["name"], folder.cell.config.get("dilation", 1.0)
+        about = f"{folder.cell.experiment} {setting.model} {setting.batch_size} {setting.accumulate} {optimizer}"
         if setting.algorithm == "single":
             alone[about] = status.compute_median_s or 0.0
         elif setting.algorithm == "no-communication":
-            measured[about, setting.nodes, setting.step_time_s].append(status.step_median_s)
+            measured[about, setting.nodes, setting.step_time_s, dilation].append(status.step_median_s)
     checked = 0
-    for (about, nodes, step_s), steps_s in measured.items():
+    for (about, nodes, step_s, dilation), steps_s in measured.items():
         if about in alone:
-            predicted_s = HostLoad(alone[about], step_s, 1, 2).own_step_s(nodes)
+            predicted_s = HostLoad(alone[about], step_s, 1, 2, dilation).own_step_s(nodes)
             assert predicted_s == pytest.approx(statistics.median(steps_s), rel=0.03), (about, nodes, step_s)
             checked += 1
     assert checked > 8
