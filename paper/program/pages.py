@@ -4,7 +4,7 @@
     (made anew by `python -m paper.program --pages`)
     <!-- end -->
 
-So no number on these pages is typed by anybody, and a test fails where the records have gone on without them. With
+So no number between markers is typed by anybody, and a test fails where the records have gone on without them. With
 ``to 0.89`` before its end a marker asks for another target than the cells' own.
 """
 

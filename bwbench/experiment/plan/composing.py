@@ -163,8 +163,8 @@ def parts_of(cell: Cell, shapes: Sequence[tuple[int, ...]] | None = None, timing
     first = _timing_config(cell, hurried, timing_phases, shapes)
     timed = [first.model_copy(update={"seed": (first.seed + run) % (MAX_SEED + 1)}) for run in range(timing_runs)]
     arm = cell.slug.rpartition("-s")[0] or cell.slug
-    learner = f"{arm_name(convergence)}-{convergence.model.name}"
-    about = f"{learner}-{convergence.dataset.source.name}-n{convergence.nodes}"
+    task = f"{convergence.model.name}-{convergence.dataset.source.name}-n{convergence.nodes}"
+    about = f"{arm_name(convergence)}-{task}"
     return Parts(
         convergence=replace(
             cell,
