@@ -60,6 +60,7 @@ class Outline(BaseModel):
     Attributes:
         first_section: the number that the first section has.
         records: patterns of folders, relative to the paper's own, with records that are kept beside the results.
+        names: what sentences and the table of decisions call an arm of the records; evidence keeps its label.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,6 +71,7 @@ class Outline(BaseModel):
     bibliography: str = "references.bib"
     claims: str = "claims.yaml"
     records: tuple[str, ...] = ()
+    names: dict[str, str] = {}
     sections: tuple[Section, ...]
 
 
@@ -119,7 +121,7 @@ def build_paper(source: Path, results: Path, out: Path, *, strict: bool = False,
     records = records_of(outline, source, results)
     sections = _sections(outline, records, paper, strict=strict)
     problems = [p for one in sections for p in bare_numbers(_source(source, one), str(source / one.file))]
-    quotes = Quotes(load_claims(source / outline.claims), records)
+    quotes = Quotes(load_claims(source / outline.claims), records, outline.names)
     pictures = Pictures(results, out / "figures", records.beside)
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(out / "figures", ignore_errors=True)

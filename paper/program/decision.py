@@ -39,17 +39,20 @@ class Decision:
     mark: str
 
 
-def decision_table(label: str, caption: str, decisions: Sequence[Decision], records: Records) -> Table:
+def decision_table(
+    label: str, caption: str, decisions: Sequence[Decision], records: Records, names: Mapping[str, str]
+) -> Table:
     """A row for each setting: the method with the shortest mean time there, who may be as fast, and what it gains.
 
     Args:
         decisions: in the order of the rows.
+        names: what to call an arm, by its label.
     """
-    rows = [list(_decision_cells(one, records)) for one in decisions]
+    rows = [list(_decision_cells(one, records, names)) for one in decisions]
     return Table(label, phrase(caption), [phrase(name) for name in _DECIDED], rows, "lllrllrrr")
 
 
-def _decision_cells(one: Decision, records: Records) -> Iterator[Lines]:
+def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -> Iterator[Lines]:
     """Those of one row, in the order of the header; the first column holds the number of nodes."""
     claim, value = one.claim, one.value
     cells = [folder for folder in records.done(claim.experiment) if folder.cell.id in value.cells]
@@ -64,9 +67,9 @@ def _decision_cells(one: Decision, records: Records) -> Iterator[Lines]:
     target = Number(f"decision target {claim.name}", _target(claim, of_nodes[0]))
     yield [phrase(settings_text(claim, "link.").replace("latency ", "")), phrase("to ", target)]
     yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
-    name, *options = _in_two(first)
+    name, *options = [phrase(names[first])] if first in names else _in_two(first)
     yield [phrase(*name, one.mark), *options]
-    yield _wrapped(named(others)) if value.side == 0 else _NONE
+    yield _wrapped(named([names.get(arm, arm) for arm in others])) if value.side == 0 else _NONE
     for over in ("ddp", _alone(records, claim.experiment)):
         yield _gain(claim, first, over, records)
     yield [phrase(Number(f"{claim.name} n", str(value.num)))]

@@ -178,7 +178,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         there = [name for name in names if quotes.experiment_of(name) in quotes.records.experiments]
         found = [(name, quotes.value(name), quotes.mark(name)) for name in there]
         rows = [Decision(quotes.claims[name], value, f" e{mark}") for name, value, mark in found if value is not None]
-        return shown([decision_table("decision", caption, rows, quotes.records)]) if rows else ""
+        return shown([decision_table("decision", caption, rows, quotes.records, quotes.names)]) if rows else ""
 
     def rates(experiment: str, baseline: str, caption: str) -> str:
         cells = quotes.records.done(experiment)

@@ -11,7 +11,7 @@ from paper.program.claim_words import bare_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row
-from paper.program.spoken import spoken_text
+from paper.program.spoken import spoken_text, with_names
 
 _WITH_INTERVAL = (*COMPARISONS, "value")
 UNKNOWN: Phrase = phrase("??")
@@ -22,6 +22,7 @@ class Quotes:
     """What prose asks for. Problems are collected, so that a build says all of them at once.
 
     Attributes:
+        names: what a sentence calls an arm, by its label; one that is not among them keeps its label.
         problems: one message each.
         used: names of the claims that were cited.
         marks: of the claims whose interval and n prose leaves to the table of evidence, each with its row's number.
@@ -30,6 +31,7 @@ class Quotes:
 
     claims: Mapping[str, Claim]
     records: Records
+    names: Mapping[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     marks: dict[str, int] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class Quotes:
                 f"claim {name!r} compares nothing: {{{{ verdict('{name}') }}}} has nothing to say; cite it by claim()"
             )
             return UNKNOWN, None
-        return spoken_text(claim, value), self._mark(name)
+        return spoken_text(*with_names(claim, value, self.names)), self._mark(name)
 
     def experiment_of(self, name: str) -> str:
         """Whose records a claim is about; empty, and a problem, where none of that name is declared."""

@@ -6,6 +6,7 @@ Its interval, n and record stand in the table of evidence (``evidence.py``), und
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from bwbench.results.analysis.statistics import ONE_REPEAT
@@ -57,6 +58,14 @@ def spoken_text(claim: Claim, value: Value) -> Phrase:
             return phrase(f"needs fewer {what} than {over}, by a factor of ", amount)
         words = ("needs ", f"times the {what} of")
     return phrase(words[0], amount, f" {words[1]} {over}")
+
+
+def with_names(claim: Claim, value: Value, names: Mapping[str, str]) -> tuple[Claim, Value]:
+    """Both with the arms that a sentence would name called by these names."""
+    said = claim.model_copy(update={"over": names.get(claim.over, claim.over)})
+    if claim.kind != "fastest":
+        return said, value
+    return said, replace(value, words="|".join(names.get(arm, arm) for arm in value.words.split("|")))
 
 
 def as_said(claim: Claim, value: Value) -> tuple[str, Value]:

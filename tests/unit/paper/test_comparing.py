@@ -19,7 +19,7 @@ from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.decision import Decision, _wrapped, decision_table
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
-from paper.program.spoken import spoken_text
+from paper.program.spoken import spoken_text, with_names
 
 TEN = {"link.bandwidth": "10 Mbit/s"}
 
@@ -121,6 +121,14 @@ def test_the_fastest_in_words(words: str, side: int, said: str) -> None:
         assert "but one repeat says nothing about chance" in plain(spoken_text(_claim(kind="fastest"), single))
 
 
+def test_sentences_call_arms_by_their_names() -> None:
+    value, names = Value("ratio", 2.0, 3, 1.5, 2.5, words="a|b|c"), {"a": "the first", "b": "B"}
+    fastest = with_names(_claim(kind="fastest"), value, names)
+    assert plain(spoken_text(*fastest)) == "the first has the shortest mean time, and B and c may be as fast"
+    pair = with_names(_claim(kind="ratio", arm="c", over="b"), Value("ratio", 2.0, 3, 1.5, 2.5, side=1), names)
+    assert plain(spoken_text(*pair)) == "is 2.00 times as fast as B"
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -137,7 +145,7 @@ def test_the_decision_table_says_to_which_target_and_beside_whom(records: Record
     for target in (None, 0.70):
         claim = _claim(kind="fastest", target=target)
         rows.append(Decision(claim, evaluate(claim, records), " e1"))
-    table = decision_table("decision", "Which way.", rows, records)
+    table = decision_table("decision", "Which way.", rows, records, {"ring-fp16": "the ring"})
     assert [plain(one) for one in table.header][2] == "link, target"
     assert plain(table.header[7]) == "over one node"
     for row, decision, to in zip(table.rows, rows, ("to 95 %", "to 70 %"), strict=True):
