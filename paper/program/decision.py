@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     target = Number(f"decision target {claim.name}", _target(claim, of_nodes[0]))
     yield [phrase(settings_text(claim, "link.").replace("latency ", "")), phrase("to ", target)]
     yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
-    name, *options = [phrase(names[first])] if first in names else _in_two(first)
+    name, *options = _in_two(names.get(first, first))
     yield [phrase(*name, one.mark), *options]
     yield _wrapped(named([names.get(arm, arm) for arm in others])) if value.side == 0 else _NONE
     for over in ("ddp", _alone(records, claim.experiment)):
@@ -128,9 +129,11 @@ def _wrapped(names: str) -> Lines:
 
 
 def _in_two(arm: str) -> Lines:
-    """Its options below its name: one line would be as wide as a column of the page."""
+    """Its options, or what a name says beside (``with Muon``), below it: one line would be as wide as a column."""
     name, _, options = arm.partition("(")
-    return [phrase(name), phrase(f"({options}")] if options else [phrase(name)]
+    if options:
+        return [phrase(name), phrase(f"({options}")]
+    return [phrase(part) for part in re.split(r" (?=(?:of|on|with) )", arm, maxsplit=1)]
 
 
 def _rate_cells(label: str, row: RateRow) -> Iterator[Lines]:
