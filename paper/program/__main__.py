@@ -9,13 +9,13 @@ from pathlib import Path
 
 from bwbench.base.errors import EXIT_OK, BwbenchError
 from bwbench.results.text import plain
-from paper.program.build import build_paper, load_outline, records_of
+from paper.program.build import build_paper, load_outline, quotes_of, records_of
 from paper.program.claim import COMPARISONS, Claim, Value, load_claims
 from paper.program.claim_words import about, full_text, judge
-from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
+from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError
 from paper.program.evaluate import evaluate
 from paper.program.pages import write_pages
-from paper.program.standing import PUBLISHED, load_published, standings, table
+from paper.program.standing import PUBLISHED, load_published
 
 _DIRECTIONS = {
     "ratio": ("below 1", "above 1"),
@@ -36,16 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--strict", action="store_true", help="a section without records is an error")
     parser.add_argument("--no-pdf", action="store_true", help="stop before LaTeX runs")
     parser.add_argument("--claims", action="store_true", help="print every claim, its value and what may be declared")
-    parser.add_argument("--standing", action="store_true", help="print which published numbers stand, as Markdown")
-    parser.add_argument("--pages", action="store_true", help="write what README.md and docs/findings.md say of records")
+    parser.add_argument("--pages", action="store_true", help="write what README.md and docs/ say of the records")
     options = parser.parse_args(arguments)
     try:
-        if options.standing:
-            print(standing_table(options.source, options.results))
-            return EXIT_OK
         if options.pages:
-            records = records_of(load_outline(options.source), options.source, options.results)
-            print("\n".join(map(str, write_pages(Path(), records))))
+            published = load_published(options.source / PUBLISHED)
+            print("\n".join(map(str, write_pages(Path(), quotes_of(options.source, options.results), published))))
             return EXIT_OK
         if options.claims:
             print("\n".join(claim_lines(options.source, options.results)))
@@ -61,12 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
     for line in paper.left_out:
         print(f"left out: {line}", file=sys.stderr)
     return EXIT_OK
-
-
-def standing_table(source: Path, results: Path) -> str:
-    """Which numbers of the paper stand as they were first published, as Markdown."""
-    claims = load_claims(source / load_outline(source).claims)
-    return table(standings(load_published(source / PUBLISHED), claims, Records(results)))
 
 
 def claim_lines(source: Path, results: Path) -> Iterator[str]:

@@ -93,6 +93,12 @@ def records_of(outline: Outline, folder: Path, results: Path) -> Records:
     return Records(results, tuple(sorted(path for one in outline.records for path in folder.glob(one))))
 
 
+def quotes_of(source: Path, results: Path) -> Quotes:
+    """The claims of the paper in ``source`` with the records of ``results``, as prose may cite them."""
+    outline = load_outline(source)
+    return Quotes(load_claims(source / outline.claims), records_of(outline, source, results), outline.names)
+
+
 @dataclass
 class Paper:
     """What came of it.
@@ -117,11 +123,10 @@ def build_paper(source: Path, results: Path, out: Path, *, strict: bool = False,
     Raises ConfigError with everything that is wrong: claims that their numbers do not support, records that are
     missing, numbers that no claim stands for; UnfitMachineError where pandoc or LaTeX are missing or fail.
     """
-    outline, paper = load_outline(source), Paper()
-    records = records_of(outline, source, results)
+    outline, paper, quotes = load_outline(source), Paper(), quotes_of(source, results)
+    records = quotes.records
     sections = _sections(outline, records, paper, strict=strict)
     problems = [p for one in sections for p in bare_numbers(_source(source, one), str(source / one.file))]
-    quotes = Quotes(load_claims(source / outline.claims), records, outline.names)
     pictures = Pictures(results, out / "figures", records.beside)
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(out / "figures", ignore_errors=True)

@@ -32,6 +32,7 @@ class Value:
         num_censored: those of the repeats that did not reach the target.
         first_crossing: whether a time or a number of samples among them is that of a first crossing alone.
         cells: ids of the cells it rests on, for whoever wants to look.
+        all_told: of a crossover outside of what was measured: at each measured bandwidth the arms are told apart.
         num_timed: of the time of a step, where it was put together: timing runs that it rests on, whatever ``num`` is.
         beside: of the fastest: the arm with the next mean time, which ``value`` is the ratio to.
     """
@@ -50,6 +51,7 @@ class Value:
     cells: tuple[str, ...] = ()
     beside: str = ""
     num_timed: int | None = None
+    all_told: bool = False
 
     @property
     def has_interval(self) -> bool:

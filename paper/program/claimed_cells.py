@@ -63,10 +63,15 @@ class Records:
         found, total = self._spent
         return total if experiment == "all" else next((one for one in found if one.experiment == experiment), None)
 
+    def is_host_bound(self, folder: CellFolder) -> bool:
+        """By the cells of its own experiment in which nobody communicates, as figures have it; else by those of all."""
+        return self._own_steps[str(folder.cell.experiment)].row(folder)["host_bound"] is True
+
     @cached_property
-    def own_steps(self) -> OwnSteps:
-        """What steps take without communication, by all cells: which of them are host-bound."""
-        return OwnSteps.of(self.folders)
+    def _own_steps(self) -> dict[str, OwnSteps]:
+        every = OwnSteps.of(self.folders).free_s
+        names = {str(folder.cell.experiment) for folder in self.folders}
+        return {name: OwnSteps({**every, **OwnSteps.of(self.of(name)).free_s}) for name in names}
 
     @cached_property
     def _spent(self) -> tuple[list[Spent], Spent]:

@@ -14,6 +14,8 @@ from bwbench.results.analysis.best_set import best_set
 from bwbench.results.analysis.cell_arrival import arrival_of_cell, at_target
 from bwbench.results.analysis.cells import DONE, cell_row, is_composed, setting_of, standing_of, state_of
 from bwbench.results.analysis.crossover import (
+    ABOVE,
+    BELOW,
     ONE,
     SEVERAL,
     Crossover,
@@ -142,7 +144,8 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
             f"claim {claim.name!r}: experiment {claim.experiment} has {claim.arm} and {claim.over} together at "
             f"{len(shared)} bandwidths, a crossover needs two; {how_to_make(claim.experiment)}"
         )
-    own, measured, used = records.own_steps, [], []
+    measured: list[Measured] = []
+    used: list[CellFolder] = []
     for bps in shared:
         pair = [[f for f in by_arm[arm] if _rate(f) in (bps, None)] for arm in (claim.over, claim.arm)]
         sides = [
@@ -150,14 +153,24 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
             for cells, arm in zip(pair, (claim.over, claim.arm), strict=True)
         ]
         used += [folder for side in sides for folder in side]
-        if any(own.row(folder)["host_bound"] is True for side in sides for folder in side):
+        if any(records.is_host_bound(folder) for side in sides for folder in side):
             continue
         measured.append(Measured(bps, *(arrivals_of(side) for side in sides)))
     if len(measured) < 2 and len(shared) > len(measured):
         why = f"{len(shared) - len(measured)} of {len(shared)} bandwidths are host-bound"
         return with_cells(Value("words", None, len({setting_of(f.cell.config).seed for f in used}), words=why), used)
     found = find_crossovers(measured)
-    return with_cells(_of_crossovers(found, scale_of(used), as_scale=claim.part == "scale"), used, crossings=True)
+    value = _of_crossovers(found, scale_of(used), as_scale=claim.part == "scale")
+    return with_cells(replace(value, all_told=_all_told(found, measured)), used, crossings=True)
+
+
+def _all_told(found: Crossovers, measured: Sequence[Measured]) -> bool:
+    """Whether the one known end of a crossover that lies outside is that of what was measured."""
+    if found.kind not in (ABOVE, BELOW):
+        return False
+    one, rates = found.found[0], [place.bandwidth_bps for place in measured]
+    end, outermost = (one.low_bps, max(rates)) if found.kind == ABOVE else (one.high_bps, min(rates))
+    return end is not None and math.isclose(end, outermost)
 
 
 def _of_crossovers(found: Crossovers, scale: Scale, *, as_scale: bool) -> Value:

@@ -81,7 +81,7 @@ def _cells(claim: Claim, records: Records) -> Value:
     if claim.part == "composed":
         here = [folder for folder in here if is_composed(folder)]
     elif claim.part == "host-bound":
-        here = [folder for folder in here if records.own_steps.row(folder)["host_bound"] is True]
+        here = [folder for folder in here if records.is_host_bound(folder)]
     elif claim.part == "seeds":
         return Value("number", float(len({f.cell.config["seed"] for f in here})), len(here))
     elif claim.part == "arms":

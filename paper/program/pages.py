@@ -1,18 +1,20 @@
-"""What README.md and docs/findings.md say of the published records, written between markers; and the README's picture.
+"""What README.md and docs/ say of the published records, written between markers; and the README's picture.
 
     <!-- records: answer bandwidth-fashion at 10 Mbit/s to 0.89 -->
     (made anew by `python -m paper.program --pages`)
     <!-- end -->
 
 So no number between markers is typed by anybody, and a test fails where the records have gone on without them. With
-``to 0.89`` before its end a marker asks for another target than the cells' own.
+``to 0.89`` before its end a marker asks for another target than the cells' own. ``standing`` alone asks for the table
+of ``standing.py``. Within a sentence ``<!-- says NAME -->…<!-- end -->`` holds what a claim of the paper says, with its
+interval, and ``<!-- claim NAME -->…<!-- end -->`` its number.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -36,17 +38,21 @@ from bwbench.results.figures.bandwidth import TimeToAccuracyByBandwidth
 from bwbench.results.section.content import Table
 from bwbench.results.section.time_and_accuracy import time_blocks
 from bwbench.results.section.write import markdown_table
-from bwbench.results.text import MarkdownWriter, Phrase, plain
+from bwbench.results.text import MarkdownWriter, Phrase, phrase, plain
+from paper.program.claim_words import bare_text, ends_text
 from paper.program.claimed_cells import MissingRecordsError, Records, how_to_make
 from paper.program.comparing import metric_of
+from paper.program.quotes import Quotes
+from paper.program.spoken import as_said
+from paper.program.standing import Published, standings, table
 
-PAGES = ("README.md", "docs/findings.md")
+PAGES = ("README.md", "docs/findings.md", "docs/claims.md")
 PICTURE = Path("docs/images/answer.png")
 HEADLINE, TARGET = "bandwidth-fashion", 0.89
 # In the picture: more are a thicket. The free network is not drawn; it tells which cells the host bounds.
 SHOWN = (
-    "single", "single(optimizer=muon)", "no-communication", "ddp", "threshold", "diloco(period=16,outer_lr=0.5)",
-    "muloco(period=16)",
+    "single", "single(optimizer=muon)", "no-communication", "ddp", "ring-fp16(optimizer=muon)",
+    "diloco(period=16,outer_lr=0.5)", "muloco(period=16)",
 )  # fmt: skip
 _WIDTH = 120
 _MARKED = re.compile(
@@ -54,23 +60,33 @@ _MARKED = re.compile(
     r".*?(<!-- end -->)",
     re.DOTALL,
 )
+_STANDING = re.compile(r"(<!-- standing -->\n).*?(<!-- end -->)", re.DOTALL)
+_SAID = re.compile(r"(<!-- (?P<kind>says|claim) (?P<name>[\w-]+) -->).*?(<!-- end -->)", re.DOTALL)
+_COMMENT = re.compile(r"<!-- .*? -->")
+_NO_BREAK = "\0"  # within a comment, until lines are folded
 
 
-def write_pages(root: Path, records: Records) -> list[Path]:
+def write_pages(root: Path, quotes: Quotes, published: Mapping[str, Published]) -> list[Path]:
     """Fill the pages below ``root`` and draw the picture; returns the files. Raises as ``filled`` does."""
     written = []
     for name in PAGES:
         path = root / name
-        write_bytes_atomic(path, filled(path.read_text(encoding="utf-8"), records).encode(), sync=False)
+        text = filled(path.read_text(encoding="utf-8"), quotes, published)
+        write_bytes_atomic(path, text.encode(), sync=False)
         written.append(path)
-    return [*written, *draw_picture(root / PICTURE, records)]
+    return [*written, *draw_picture(root / PICTURE, quotes.records)]
 
 
-def filled(text: str, records: Records) -> str:
+def filled(text: str, quotes: Quotes, published: Mapping[str, Published]) -> str:
     """The page with all that stands between markers made anew.
+
+    Args:
+        quotes: the claims of the paper with their records, and what to call arms.
+        published: numbers as they were first said, for the table of those that stand.
 
     Raises ConfigError for a marker that asks for nothing known, MissingRecordsError where there are no records.
     """
+    records = quotes.records
 
     def made(match: re.Match[str]) -> str:
         kind, experiment = match["kind"], match["experiment"]
@@ -84,7 +100,37 @@ def filled(text: str, records: Records) -> str:
         lines = "\n".join(_KINDS[kind](cells, match["at"])).strip()
         return f"{match[1]}\n{lines}\n\n<!-- end -->"
 
-    return _MARKED.sub(made, text)
+    def standing(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{table(standings(published, quotes.claims, records))}\n\n<!-- end -->"
+
+    text = _STANDING.sub(standing, _MARKED.sub(made, text))
+    said = _SAID.sub(lambda match: f"{match[1]}{_said(match['kind'], match['name'], quotes)}<!-- end -->", text)
+    return said if said == text else "\n\n".join(_folded(part) for part in said.split("\n\n"))
+
+
+def _said(kind: str, name: str, quotes: Quotes) -> str:
+    """A claim as a predicate, or as its number, with its interval in brackets."""
+    value = quotes.value(name)
+    if value is None:
+        raise ConfigError(f"<!-- {kind} {name} -->: {'; '.join(quotes.problems)}")
+    claim = quotes.claims[name]
+    words, told = bare_text(claim, value), value
+    if kind == "says":
+        (words, _), (_, told) = quotes.verdict(name), as_said(claim, value)
+        open_end = value.low is None or value.high is None
+        if (claim.kind == "fastest" and value.side == 0) or (claim.kind == "crossover" and open_end):
+            return _written(words)  # the number is that of two of them; the end stands in the sentence
+    return _written(phrase(words, " (", ends_text(claim, told), ")") if told.has_interval else words)
+
+
+def _folded(paragraph: str) -> str:
+    """In lines of the page's width, where a sentence has become longer; tables are left alone."""
+    if max(map(len, paragraph.split("\n"))) <= _WIDTH or not _SAID.search(paragraph) or "\n|" in f"\n{paragraph}":
+        return paragraph
+    items = re.split(r"\n(?=- )", paragraph)
+    unbroken = [_COMMENT.sub(lambda match: match[0].replace(" ", _NO_BREAK), item) for item in items]
+    lines = [line for item in unbroken for line in _fold(item, "  " if item.startswith("- ") else "")]
+    return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
 def draw_picture(path: Path, records: Records) -> list[Path]:

@@ -23,6 +23,7 @@ from paper.program.decision import Decision, decision_table, rates_table
 from paper.program.evidence import Row, evidence_lines
 from paper.program.pictures import Pictures
 from paper.program.quotes import Quotes
+from paper.program.studies import studies_table
 
 # What may hold digits: expressions and statements of jinja, code, formulae, citations, addresses; digits of a name.
 _NOT_PROSE = re.compile(
@@ -140,7 +141,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
     Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``, ``decision``,
-    ``rates``, ``arms`` and ``evidence``.
+    ``rates``, ``arms``, ``studies`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
@@ -187,6 +188,9 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     def arms(experiment: str, caption: str) -> str:
         return shown(arms_table(f"arms-{experiment}", caption, quotes.records.done(experiment)))
 
+    def studies(caption: str, *names: str) -> str:
+        return shown(studies_table("studies", caption, names, quotes.records))
+
     def marked(found: tuple[Phrase, int | None]) -> str:
         words, number = found
         return format.writer.write(words) + ("" if number is None else format.mark(number))
@@ -209,6 +213,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "decision": decision,
         "rates": rates,
         "arms": arms,
+        "studies": studies,
         "evidence": lambda: format.evidence(quotes.evidence()),
     }
     try:

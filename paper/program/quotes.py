@@ -114,7 +114,7 @@ class Quotes:
         if claim.kind not in ("ratio", "fastest", "value") or claim.of not in ("time", "step time", RATE):
             return False
         cells = (folder for folder in self.records.of(claim.experiment) if folder.cell.id in value.cells)
-        return any(self.records.own_steps.row(folder)["host_bound"] is True for folder in cells)
+        return any(map(self.records.is_host_bound, cells))
 
     def _mark(self, name: str) -> int:
         return self.marks.setdefault(name, len(self.marks) + 1)

@@ -134,18 +134,32 @@ def _crossover(claim: Claim, value: Value, over: str) -> Phrase:
         why = "is given, since its cells are host-bound" if "host-bound" in value.words else "can be told"
         return phrase(f"has no crossover with {over} that {why}")
     in_scale = value.unit == "scale"  # S/(B·T) falls where the bandwidth rises
-    end = value.low if value.low is not None else value.high
-    if value.value is None and value.words:
-        if value.side == 0 or end is None:
-            return phrase(f"crosses {over} outside of what was measured, if at all")
+    if value.value is None and value.words and (value.side == 0 or not value.has_interval):
+        return phrase(f"crosses {over} outside of what was measured, if at all")
+    if value.all_told:
         above = value.words.startswith("above")
-        which = "faster" if (value.side > 0) == above else "slower"
-        upward, downward = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("up to ", "from ")
-        number = Number(f"{claim.name} end", number_text(value, end))
-        return phrase(f"is {which} than {over} {upward if above else downward}", number, ", as far as was measured")
-    if value.value is not None and (value.low is None or value.high is None):
-        at = phrase("where S/(B·T) is " if in_scale else "at ", bare_text(claim, value))
-        return phrase(f"crosses {over} in the mean ", at, ", and no difference can be told on one side of that")
-    below, above_it = ("where S/(B·T) is above ", "where S/(B·T) is below ") if in_scale else ("below ", "above ")
-    side = {1: f"is faster than {over} {below}", -1: f"is faster than {over} {above_it}", 0: f"crosses {over} at "}
-    return phrase(side[value.side], "a value in between" if value.value is None else bare_text(claim, value))
+        return phrase(f"is {'faster' if (value.side > 0) == above else 'slower'} than {over} on all measured links")
+    if value.low is None or value.high is None:
+        return _one_end(claim, value, over)
+    at = phrase("a value in between") if value.value is None else bare_text(claim, value)
+    larger, smaller = ("where it is larger", "where it is smaller") if in_scale else ("below", "above")
+    which = {1: f", and is faster {larger}", -1: f", and is faster {smaller}", 0: ""}[value.side]
+    return phrase(f"crosses {over} ", "where S/(B·T) is " if in_scale else "at ", at, which)
+
+
+def _one_end(claim: Claim, value: Value, over: str) -> Phrase:
+    """On one side of the one end that is known the arms are told apart, on the other side they are not."""
+    end = value.high if value.low is None else value.low
+    if end is None or value.side == 0:
+        return phrase(f"crosses {over} in the mean at ", bare_text(claim, value))
+    number = Number(f"{claim.name} end", number_text(value, end))
+    if value.unit == "scale":
+        on_slow = value.low is None  # told apart where S/(B·T) is larger than the end
+        where, elsewhere = ("above", "below") if on_slow else ("below", "above")
+        before, behind = f" where S/(B·T) is {where} ", f", and cannot be told from it {elsewhere}"
+    else:
+        on_slow = value.low is not None
+        before, behind = (" up to ", ", and cannot be told from it above") if on_slow else (
+            " from ", " on, and cannot be told from it below"
+        )  # fmt: skip
+    return phrase(f"is {'faster' if (value.side > 0) == on_slow else 'slower'} than {over}{before}", number, behind)

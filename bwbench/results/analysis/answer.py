@@ -56,11 +56,13 @@ class OneNode:
 
     Attributes:
         method: the first arm, or where that is one node itself, the method next to it; as sentences have it.
+        alone: the one node, as sentences have it; the fastest where there are several.
         crossovers: time of one node over that of the method; bandwidths that are host-bound are left out.
         host_bound: that leaves fewer than two bandwidths.
     """
 
     method: str
+    alone: str
     crossovers: Crossovers
     host_bound: bool
 
@@ -178,7 +180,7 @@ def answer_at(
             parts = _parts(arms[baseline], arms[best.first])
         method = methods[0] if best.first in alone and methods else best.first
         if alone and method not in alone:
-            one_node = one_node_beside(method, alone[0], racing, labels.get(method, method))
+            one_node = one_node_beside(method, alone, racing, labels)
     quoted = [arms[name] for name in dict.fromkeys([best.first, *(one.arm for one in against)]) if name is not None]
     quoted = quoted or list(arms.values())
     return Answer(
@@ -214,25 +216,33 @@ def _parts(baseline: ArmCells, arm: ArmCells) -> TakenApart | None:
     return None if parts is None or parts.step.bound or parts.samples.bound or len(batches) > 1 else parts
 
 
-def one_node_beside(method: str, alone: str, racing: Racing, called: str = "") -> OneNode | None:
-    """Where the method and one node alone are equally fast; None where they stand together at fewer than two links."""
-    shared = [(bps, arms[alone], arms[method]) for bps, arms in racing.items()
-              if bps is not None and alone in arms and method in arms]  # fmt: skip
+def one_node_beside(
+    method: str, alone: Sequence[str], racing: Racing, labels: Mapping[str, str] = _NO_LABELS
+) -> OneNode | None:
+    """Where the method and one node alone are equally fast; None where they stand together at fewer than two links.
+
+    Args:
+        alone: the arms of one node, the fastest first; that one is meant.
+    """
+    shared = [(bps, arms[alone[0]], arms[method]) for bps, arms in racing.items()
+              if bps is not None and alone[0] in arms and method in arms]  # fmt: skip
     if len(shared) < 2:
         return None
     sound = [place for place in shared if not (place[1].host_bound or place[2].host_bound)]
     measured = [Measured(bps, one.arrivals, arm.arrivals) for bps, one, arm in sound]
-    return OneNode(called or method, find_crossovers(measured), len(sound) < 2)
+    called = _called(alone[0], alone, labels)
+    return OneNode(labels.get(method, method), called, find_crossovers(measured), len(sound) < 2)
 
 
 def one_node_words(group: Group, own: OwnSteps, labels: Mapping[str, str] = _NO_LABELS) -> dict[str, str]:
     """Of each method of a group, by its recorded name, a sentence on where one node is enough; without those of which
     nothing is known."""
     racing = {bps: racing_at(group, bps, own) for bps in group.bandwidths}
-    roles = {name: arm.role for arms in racing.values() for name, arm in arms.items()}
-    alone = [name for name, role in roles.items() if role == REFERENCE]
-    found = {name: one_node_beside(name, alone[0], racing, labels.get(name, name))
-             for name, role in sorted(roles.items()) if alone and role == METHOD}  # fmt: skip
+    every = {name: arm for arms in racing.values() for name, arm in arms.items()}
+    lone = {name: arm.arrivals for name, arm in every.items() if arm.role == REFERENCE}
+    alone = list(best_set(lone).times) if lone else []
+    found = {name: one_node_beside(name, alone, racing, labels)
+             for name, arm in sorted(every.items()) if alone and arm.role == METHOD}  # fmt: skip
     return {name: words for name, one in found.items() if one is not None and (words := plain(one_node_phrase(one)))}
 
 
@@ -240,7 +250,10 @@ def _called(name: str, alone: Sequence[str], labels: Mapping[str, str]) -> str:
     label = labels.get(name, name)
     if name not in alone:
         return label
-    return ONE_NODE if len(alone) == 1 else f"{ONE_NODE} ({label})"
+    if len(alone) == 1:
+        return ONE_NODE
+    base, _, options = label.partition("(")
+    return f"{ONE_NODE} ({options}" if options else f"{ONE_NODE} ({base})"
 
 
 def setting_phrase(answer: Answer) -> Phrase:
@@ -395,13 +408,13 @@ def one_node_phrase(found: OneNode, key: str = "") -> Phrase:
     """On which side of which bandwidth one node is enough; empty where nothing can be said."""
     if found.host_bound:
         why = "the machine, not the link, bounds the steps"
-        return phrase(f"Below which bandwidth {ONE_NODE} is enough is unknown: {why}.")
+        return phrase(f"Below which bandwidth {found.alone} is enough is unknown: {why}.")
     crossovers = found.crossovers
     if crossovers.num < 2 or not crossovers.found:
         return ()
     one = crossovers.found[0]
     if crossovers.kind in (ABOVE, BELOW):
-        return _outside(found.method, one, crossovers.kind, key)
+        return _outside(found, one, key)
     if crossovers.kind != ONE or one.arm_faster_below is None:
         return ()
     side = "Above" if one.arm_faster_below else "Below"
@@ -410,9 +423,9 @@ def one_node_phrase(found: OneNode, key: str = "") -> Phrase:
         if low is None or high is None:
             return ()
         ends = phrase(Number(f"answer one node low {key}", low), " and ", Number(f"answer one node high {key}", high))
-        return phrase(f"{side} a bandwidth between ", ends, f" use {ONE_NODE}.")
+        return phrase(f"{side} a bandwidth between ", ends, f" use {found.alone}.")
     at = Number(f"answer one node {key}", BANDWIDTH.show(one.bandwidth_bps, _DIGITS))
-    return phrase(f"{side} ", at, _open_ends(low, high, key), f" use {ONE_NODE}.")
+    return phrase(f"{side} ", at, _open_ends(low, high, key), f" use {found.alone}.")
 
 
 def _open_ends(low: str | None, high: str | None, key: str) -> Phrase:
@@ -425,16 +438,18 @@ def _open_ends(low: str | None, high: str | None, key: str) -> Phrase:
     return phrase(" (surely below ", last, ")") if last is not None else ()
 
 
-def _outside(method: str, one: Crossover, kind: str, key: str) -> Phrase:
+def _outside(found: OneNode, one: Crossover, key: str) -> Phrase:
     """Beyond what was measured: up to where, or from where on, one of the two is certainly the sooner one."""
-    end = one.low_bps if kind == ABOVE else one.high_bps
+    above = found.crossovers.kind == ABOVE
+    end = one.low_bps if above else one.high_bps
     if end is None or one.arm_faster_below is None:
         return ()
-    method_is_sooner = one.arm_faster_below == (kind == ABOVE)
-    who = f"{method} is sooner than {ONE_NODE}" if method_is_sooner else f"{ONE_NODE} is sooner than {method}"
+    sooner, later = found.method, found.alone
+    if one.arm_faster_below != above:
+        sooner, later = later, sooner
     at = Number(f"answer one node end {key}", BANDWIDTH.show(end, _DIGITS))
-    side = phrase("Up to ", at) if kind == ABOVE else phrase("From ", at, " on")
-    return phrase(side, f" {who}; what comes behind is unknown.")
+    side = phrase("Up to ", at) if above else phrase("From ", at, " on")
+    return phrase(side, f" {sooner} is sooner than {later}; what comes behind is unknown.")
 
 
 def _tag(answer: Answer, at: str) -> Phrase:

@@ -197,31 +197,35 @@ def test_the_evidence_has_what_the_sentence_leaves_out() -> None:
     assert row[:3] == ["time of b over that of a; 10 Mbit/s, against nodes 8", "1.10", "0.900 to 1.40"]
 
 
-COUNTED = "as far as was measured"
+UNTOLD = "and cannot be told from it"
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=1), "is faster than b below 20 Mbit/s"),
-        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=-1), "is faster than b above 20 Mbit/s"),
-        (
-            Value("bit/s", 20e6, 3, 15e6, None, side=-1),
-            "crosses b in the mean at 20 Mbit/s, and no difference can be told on one side of that",
-        ),
+        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=1), "crosses b at 20 Mbit/s, and is faster below"),
+        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=-1), "crosses b at 20 Mbit/s, and is faster above"),
+        (Value("bit/s", 20e6, 3, 15e6, None, side=-1), f"is slower than b up to 15 Mbit/s, {UNTOLD} above"),
+        (Value("bit/s", 20e6, 3, None, 30e6, side=-1), f"is faster than b from 30 Mbit/s on, {UNTOLD} below"),
+        (Value("scale", 2.0, 3, 1.5, None, side=1), f"is slower than b where S/(B·T) is below 1.5, {UNTOLD} above"),
+        (Value("scale", 2.0, 3, None, 3.0, side=1), f"is faster than b where S/(B·T) is above 3.0, {UNTOLD} below"),
         (
             Value("words", None, 3, words="8 of 8 bandwidths are host-bound"),
             "has no crossover with b that is given, since its cells are host-bound",
         ),
         (Value("words", None, 3, words="no trend"), "has no crossover with b that can be told"),
-        (Value("scale", 2.0, 3, 1.5, 3.0, side=1), "is faster than b where S/(B·T) is above 2.0"),
+        (Value("scale", 2.0, 3, 1.5, 3.0, side=1), "crosses b where S/(B·T) is 2.0, and is faster where it is larger"),
         (
             Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured"),
-            f"is faster than b up to 90 Mbit/s, {COUNTED}",
+            f"is faster than b up to 90 Mbit/s, {UNTOLD} above",
         ),
         (
             Value("bit/s", None, 3, None, 2e6, side=1, words="below all measured"),
-            f"is slower than b from 2 Mbit/s, {COUNTED}",
+            f"is slower than b from 2 Mbit/s on, {UNTOLD} below",
+        ),
+        (
+            Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured", all_told=True),
+            "is faster than b on all measured links",
         ),
         (Value("bit/s", None, 1, words="above all measured"), "crosses b outside of what was measured, if at all"),
     ],

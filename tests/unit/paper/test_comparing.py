@@ -20,6 +20,7 @@ from paper.program.decision import Decision, _wrapped, decision_table
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
 from paper.program.spoken import spoken_text, with_names
+from paper.program.studies import studies_table
 
 TEN = {"link.bandwidth": "10 Mbit/s"}
 
@@ -88,7 +89,7 @@ def test_a_difference_turns_its_sign_with_its_arms(records: Records) -> None:
 def test_host_bound_cells_stand_in_no_crossover(records: Records) -> None:
     claim = _claim(kind="crossover", arm="threshold", over="ddp", where={})
     bound = Records(records.root)
-    vars(bound)["own_steps"] = SimpleNamespace(row=lambda folder: {"host_bound": True})
+    vars(bound)["_own_steps"] = {"study": SimpleNamespace(row=lambda folder: {"host_bound": True})}
     value = evaluate(claim, bound)
     assert value.unit == "words" and value.words == "2 of 2 bandwidths are host-bound" and value.side == 0
     said = "has no crossover with ddp that is given, since its cells are host-bound"
@@ -177,6 +178,17 @@ def test_the_table_of_arms_says_what_each_is(records: Records) -> None:
     ]
     assert halves[0] is not None and rows["ddp"][6] == [MEMORY.show(halves[0], 3)]
     assert not list(arms_table("arms", "None.", []))
+
+
+def test_the_table_of_studies_says_how_each_was_made(records: Records) -> None:
+    (table,) = studies_table("studies", "How.", ["nobody", "study"], records)
+    ((name, nodes, target, limit, every, _, slow, timed, num, bound, crossings),) = (
+        [plain(cell[0]) for cell in row] for row in table.rows
+    )
+    assert (name, target, slow, timed, num) == ("study", "95 %", "1", "whole", "3")
+    assert nodes.isdigit() and limit.isdigit() and every.isdigit() and bound.startswith("0/")
+    assert crossings.split("/")[0] == crossings.split("/")[1]
+    assert not list(studies_table("studies", "How.", ["nobody"], records))
 
 
 def test_a_step_time_rests_on_its_timing_runs(records: Records) -> None:

@@ -1,14 +1,13 @@
-"""What was published is set beside what the records say now, and the page that says so is up to date."""
+"""What was published is set beside what the records say now."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from fixtures_paper import ROOT, write_records
+from fixtures_paper import write_records
 
 from bwbench.base.errors import ConfigError
-from paper.program.__main__ import standing_table
 from paper.program.claim import Claim
 from paper.program.claimed_cells import Records
 from paper.program.standing import (
@@ -55,11 +54,3 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("a: {said: 3}\n")
     with pytest.raises(ConfigError, match="not readable as published numbers"):
         load_published(tmp_path / "p.yaml")
-
-
-@pytest.mark.thorough  # reads every published record
-def test_the_page_says_what_the_records_say() -> None:
-    page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
-    assert page.endswith(standing_table(ROOT / "paper", ROOT / "results" / "published") + "\n"), (
-        "python -m paper.program --standing"
-    )

@@ -11,6 +11,7 @@ from fixtures_records import Study, role_of_preset, write_study
 
 from bwbench.records import iter_cells
 from bwbench.results.analysis.answer import (
+    _called,
     answer_at,
     answer_phrase,
     answers,
@@ -144,6 +145,7 @@ def test_names_of_several_lone_nodes_are_told_apart() -> None:
     }
     text = plain(answer_phrase(answer_at(TEN, {TEN: both}, "ddp")))
     assert "sooner than one node (single)" in text
+    assert _called("single(lr)", ["single", "single(lr)"], {}) == "one node (lr)"
 
 
 def crossing() -> dict[float | None, dict[str, ArmCells]]:
