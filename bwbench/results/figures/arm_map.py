@@ -23,7 +23,7 @@ from bwbench.results.figures.frame import lay_out, text_width_in
 from bwbench.results.figures.style import FAINT, INK, NOTE_PT, PAGE_IN, SMALL_PT
 
 ROW_IN = 0.19
-LINE_IN = 0.08  # more for each further line of a name
+LINE_IN = 0.1  # more for each further line of a name
 _BEST = "#1d3f66"
 _NEAR = "#c4d3e4"  # just behind; farther behind is whiter
 _FAR = 10.0  # times, from which on a cell is white
@@ -147,7 +147,7 @@ def draw_map(
         [top + height / 2 for row, top, height in zip(rows, tops, heights, strict=True) if row.key],
         [row.text for row in rows if row.key],
         fontsize=SMALL_PT,
-        linespacing=1.0,
+        linespacing=1.15,
     )
     axes.set_xticks([left + 0.5 for left in lefts], [column.text for column in columns], fontsize=SMALL_PT)
     lay_out(figure)
@@ -222,9 +222,11 @@ def how_to_read(cells: Mapping[tuple[str, int], MapCell], where: str) -> str:
     words = [f"Numbers: time over the shortest {where}."]
     if any(cell.best for cell in cells.values()):
         words.append(
-            "Dark: may be the fastest; all others are slower, together with 95 % a column (one-sided Welch's t on log "
-            "time against the first, Bonferroni)."
+            "Dark: may be the fastest, whatever the number; all others are slower, together with 95 % a column (one-sided "
+            "Welch's t on log time against the first, Bonferroni)."
         )
+    if not all(cell.races for cell in cells.values()):
+        words.append("Grey numbers without colour: takes no part in that.")
     if any(cell.untold for cell in cells.values()):
         words.append("Framed: too few repeats to tell.")
     if any(cell.bound for cell in cells.values()):

@@ -24,7 +24,7 @@ from bwbench.results.figures.marks import draw_mark, label_log_axis
 from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_style
 
 _ROW_IN = 0.2
-_LINE_IN = 0.07  # more for each further line of a name
+_LINE_IN = 0.09  # more for each further line of a name
 _BESIDE_IN = {True: 2.6, False: 1.75}  # names on the left and ratios on the right, by whether the picture is wide
 _INTERVAL_SHOWN = 2.0  # of an interval beyond all marks
 _LEAST = 1.5  # times, from 1 to both sides: what is shown of the axis at least
@@ -71,7 +71,7 @@ class SpeedUp(AbstractFigure):
             axes.set_xlabel(what)
             label_log_axis(axes.xaxis, *limits, length_in=length_in)
         first, last = grid[0]
-        first.set_yticks(range(len(labels)), labels, linespacing=1.0, fontsize=SMALL_PT)
+        first.set_yticks(range(len(labels)), labels, linespacing=1.15, fontsize=SMALL_PT)
         first.set_ylim(len(labels) - 0.5, -0.5)
         last.tick_params(axis="y", labelleft=False)
         _name_ratios(last, table)
