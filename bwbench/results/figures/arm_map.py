@@ -222,8 +222,8 @@ def how_to_read(cells: Mapping[tuple[str, int], MapCell], where: str) -> str:
     words = [f"Numbers: time over the shortest {where}."]
     if any(cell.best for cell in cells.values()):
         words.append(
-            "Dark: may be the fastest, whatever the number; all others are slower, together with 95 % a column (one-sided "
-            "Welch's t on log time against the first, Bonferroni)."
+            "Dark: may be the fastest, whatever the number; all others are slower, together with 95 % a column "
+            "(one-sided Welch's t on log time against the first, Bonferroni)."
         )
     if not all(cell.races for cell in cells.values()):
         words.append("Grey numbers without colour: takes no part in that.")
