@@ -161,16 +161,15 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
         return with_cells(Value("words", None, len({setting_of(f.cell.config).seed for f in used}), words=why), used)
     found = find_crossovers(measured)
     value = _of_crossovers(found, scale_of(used), as_scale=claim.part == "scale")
-    return with_cells(replace(value, all_told=_all_told(found, measured)), used, crossings=True)
+    all_told = found.kind in (ABOVE, BELOW) and len(measured) == len(shared) and _are_told_alike(measured)
+    return with_cells(replace(value, all_told=all_told), used, crossings=True)
 
 
-def _all_told(found: Crossovers, measured: Sequence[Measured]) -> bool:
-    """Whether the one known end of a crossover that lies outside is that of what was measured."""
-    if found.kind not in (ABOVE, BELOW):
-        return False
-    one, rates = found.found[0], [place.bandwidth_bps for place in measured]
-    end, outermost = (one.low_bps, max(rates)) if found.kind == ABOVE else (one.high_bps, min(rates))
-    return end is not None and math.isclose(end, outermost)
+def _are_told_alike(measured: Sequence[Measured]) -> bool:
+    """Whether at each bandwidth the same of the two is certainly the faster one."""
+    ratios = [ratio_of(place.reference, place.arm) for place in measured]
+    sides = {0 if one is None else side_of(one.value, one.low, one.high, one.bound) for one in ratios}
+    return len(sides) == 1 and 0 not in sides
 
 
 def _of_crossovers(found: Crossovers, scale: Scale, *, as_scale: bool) -> Value:
