@@ -11,11 +11,14 @@ from fixtures_paper import write_records
 from bwbench.base.units import MEMORY
 from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.comparison import compare_cells
+from bwbench.results.analysis.crossover import Measured
+from bwbench.results.analysis.statistics import Arrival
 from bwbench.results.text import plain, significant
 from paper.program.arms import arms_table
 from paper.program.claim import Claim, Value
 from paper.program.claim_words import full_text
 from paper.program.claimed_cells import MissingRecordsError, Records
+from paper.program.comparing import _are_told_alike
 from paper.program.decision import Decision, _wrapped, decision_table
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
@@ -95,6 +98,15 @@ def test_host_bound_cells_stand_in_no_crossover(records: Records) -> None:
     said = "has no crossover with ddp that is given, since its cells are host-bound"
     assert plain(spoken_text(claim, value)) == said
     assert "2 of 2 bandwidths are host-bound" in plain(row_texts(Row(1, claim, value))[0])
+
+
+@pytest.mark.parametrize(("times", "told"), [((10.0, 20.0), True), ((10.0, 30.0), False), ((10.0, 50.0), False)])
+def test_all_links_are_told_alike_where_each_tells_the_same_arm(times: tuple[float, ...], told: bool) -> None:
+    reference = {seed: Arrival(30.0 * noise, None, 0.0) for seed, noise in enumerate((0.98, 1.0, 1.02))}
+    arms = [
+        {seed: Arrival(time_s * one.middle_s / 30.0, None, 0.0) for seed, one in reference.items()} for time_s in times
+    ]
+    assert _are_told_alike([Measured(1e6 * place, reference, arm) for place, arm in enumerate(arms, 1)]) is told
 
 
 def test_a_first_crossing_is_said_and_another_target_is_unknown_where_runs_ended(records: Records) -> None:
