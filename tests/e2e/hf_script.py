@@ -140,4 +140,5 @@ elif CASE == "accumulate":
     report = trained(FOLDER / "whole", 1, accumulate=4)
 elif CASE == "again":  # the Trainer keeps its optimizer, and with it what Accelerate has made of it
     report = trained(FOLDER / "whole", 1, again=True)
-print("\n" + json.dumps(report), flush=True)
+sys.stdout.write(f"\n{json.dumps(report)}\n")  # one write: what print adds at its end may come behind what others say
+sys.stdout.flush()

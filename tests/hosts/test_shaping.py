@@ -81,8 +81,7 @@ def killed(made: Lab, name: str) -> None:
 def test_a_kill_on_a_host_is_named_with_the_host_and_leaves_no_shaping(four: Lab, victim: str, said: str) -> None:
     before = four.shaping()
     written(four, f"cut-{victim}", link=LINK, limit={"samples": 2_000_000})
-    process = four.start("run", f"cut-{victim}.yaml")
-    four.await_training()
+    process = four.train(f"cut-{victim}.yaml")
     assert all(now != then for now, then in zip(four.shaping(), before, strict=True))
     killed(four, victim)
     assert process.wait(90) == 1, four.messages
@@ -97,8 +96,7 @@ def test_a_kill_on_a_host_is_named_with_the_host_and_leaves_no_shaping(four: Lab
 def test_the_end_of_the_controller_ends_the_shaping(four: Lab, number: signal.Signals) -> None:
     before = four.shaping()
     written(four, f"ended-{number}", link=LINK, limit={"samples": 2_000_000})
-    process = four.start("run", f"ended-{number}.yaml")
-    four.await_training()
+    process = four.train(f"ended-{number}.yaml")
     process.send_signal(number)
     process.wait(60)
     limit_s = BACK_S if number == signal.SIGINT else 75.0
@@ -174,9 +172,8 @@ def test_a_disk_that_fills_is_told_by_the_host(four: Lab, number: int) -> None:
     cache.mkdir(exist_ok=True)
     four.in_mounts_of(number, "mount", "-t", "tmpfs", "-o", "size=600m", "bwbench-test", str(cache))
     written(four, f"full-{number}", link=LINK, limit={"samples": 2_000_000})
-    process = four.start("run", f"full-{number}.yaml")
     try:
-        four.await_training()
+        process = four.train(f"full-{number}.yaml")
         four.in_mounts_of(number, "sh", "-c", f"cat /dev/zero > {cache}/filler; true")
         assert process.wait(90) == 1, four.messages
         found = status(four, f"full-{number}")
@@ -185,6 +182,7 @@ def test_a_disk_that_fills_is_told_by_the_host(four: Lab, number: int) -> None:
         wait_for(lambda: four.shaping() == before, BACK_S, "the interfaces as they were", every_s=0.5)
         nothing_left(four)
     finally:
-        process.kill()
+        if four.started is not None:
+            four.started.kill()
         wait_for(lambda: not four.left(), 60, "the end of everything on the hosts", every_s=0.5)
         four.in_mounts_of(number, "umount", str(cache))

@@ -56,8 +56,7 @@ def listens_at(four: Lab, number: int) -> set[str]:
 
 def test_it_listens_on_its_network_alone_and_ctrl_c_ends_everything_everywhere(four: Lab) -> None:
     written(four, "stopped", limit={"samples": 2_000_000})
-    process = four.start("run", "stopped.yaml")
-    four.await_training()
+    process = four.train("stopped.yaml")
     for number, host in enumerate(four.hosts):
         assert listens_at(four, number) == {host.address}
     process.send_signal(signal.SIGINT)
@@ -70,8 +69,7 @@ def test_it_listens_on_its_network_alone_and_ctrl_c_ends_everything_everywhere(f
 def test_a_rank_that_is_killed_on_a_host_is_named(four: Lab) -> None:
     """What else may be killed there, and the controller, is killed in test_shaping.py, where there is more to undo."""
     written(four, "killed", limit={"samples": 2_000_000})
-    process = four.start("run", "killed.yaml")
-    four.await_training()
+    process = four.train("killed.yaml")
     victims = [p for p in on_host(four, 2, "bwbench.training.loop.worker") if TORCHRUN not in p.cmdline()]
     max(victims, key=lambda p: p.create_time()).kill()
     assert process.wait(90) == 1, four.messages
