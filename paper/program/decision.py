@@ -71,8 +71,8 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     name, *options = _in_two(names.get(first, first))
     yield [phrase(*name, one.mark), *options]
     yield _wrapped(named([names.get(arm, arm) for arm in others])) if value.side == 0 else _NONE
-    for over in ("ddp", _alone(records, claim.experiment)):
-        yield _gain(claim, first, over, records)
+    for rivals in (["ddp"], _alone(records, claim.experiment)):
+        yield _gain(claim, first, rivals, records)
     yield [phrase(Number(f"{claim.name} n", str(value.num)))]
 
 
@@ -83,17 +83,27 @@ def _target(claim: Claim, folder: CellFolder) -> str:
     return f"{100 * value:.4g} %" if metric == "accuracy" else f"{metric} {value:g}"
 
 
-def _alone(records: Records, experiment: str) -> str:
-    """The arm of one node alone; of several the one without options. Empty where there is none."""
+def _alone(records: Records, experiment: str) -> list[str]:
+    """The arms of one node alone."""
     cells = [folder.cell for folder in records.done(experiment)]
-    arms = {str(cell.arm) for cell in cells if standing_of(cell).role == REFERENCE}
-    return min(arms, key=lambda arm: ("(" in arm, arm), default="")
+    return sorted({str(cell.arm) for cell in cells if standing_of(cell).role == REFERENCE})
 
 
-def _gain(claim: Claim, arm: str, over: str, records: Records) -> Lines:
-    """How many times as fast an arm is; nothing where it is the reference itself, or where that was not run there."""
-    if over in ("", arm):
+def _gain(claim: Claim, arm: str, rivals: Sequence[str], records: Records) -> Lines:
+    """How many times as fast the first arm is as the fastest of some; nothing where it is one of them, or where none of
+    them was run there."""
+    asked_of = () if arm in rivals else rivals
+    found = [one for rival in asked_of if (one := _ratio(claim, arm, rival, records)) is not None]
+    if not found:
         return _NONE
+    asked, value = min(found, key=lambda one: one[1].value or 0.0)
+    number = Number(asked.name, f"{value.bound} {number_text(value, value.value or 0.0)}".strip())
+    ends = [phrase("[", ends_text(asked, value), "]")] if value.has_interval else []
+    return [phrase(number), *ends]
+
+
+def _ratio(claim: Claim, arm: str, over: str, records: Records) -> tuple[Claim, Value] | None:
+    """Of the times of two arms where the claim is; None where one of them was not run, or no ratio is known."""
     # A claim's name has letters, digits and hyphens.
     name = f"{claim.name}-over-{over.partition('(')[0]}"
     fields = {"name": name, "kind": "ratio", "arm": arm, "over": over, "where": claim.where, "target": claim.target}
@@ -101,12 +111,8 @@ def _gain(claim: Claim, arm: str, over: str, records: Records) -> Lines:
     try:
         value = evaluate(asked, records)
     except (MissingRecordsError, AmbiguousClaimError):
-        return _NONE
-    if value.value is None:
-        return _NONE
-    number = Number(asked.name, f"{value.bound} {number_text(value, value.value)}".strip())
-    ends = [phrase("[", ends_text(asked, value), "]")] if value.has_interval else []
-    return [phrase(number), *ends]
+        return None
+    return None if value.value is None else (asked, value)
 
 
 def rates_table(label: str, caption: str, folders: Sequence[CellFolder], baseline: str) -> Iterator[Table]:

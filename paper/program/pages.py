@@ -127,7 +127,7 @@ def _folded(paragraph: str) -> str:
     """In lines of the page's width, where a sentence has become longer; tables are left alone."""
     if max(map(len, paragraph.split("\n"))) <= _WIDTH or not _SAID.search(paragraph) or "\n|" in f"\n{paragraph}":
         return paragraph
-    items = re.split(r"\n(?=- )", paragraph)
+    items = [re.sub(r" *\n *", " ", item) for item in re.split(r"\n(?=- )", paragraph)]
     unbroken = [_COMMENT.sub(lambda match: match[0].replace(" ", _NO_BREAK), item) for item in items]
     lines = [line for item in unbroken for line in _fold(item, "  " if item.startswith("- ") else "")]
     return "\n".join(lines).replace(_NO_BREAK, " ")

@@ -41,6 +41,8 @@ def spoken_text(claim: Claim, value: Value) -> Phrase:
         return phrase(
             f"{_ALIKE.get(claim.of, 'is as fast as')} {over} to within ", Number(f"{claim.name} margin", MARGIN_TEXT)
         )
+    if value.side == 0 and value.bound and not value.has_interval:
+        return phrase(_one_sided(value, over))
     if value.side == 0:
         return phrase(_untold(value, over), f" in {_quantity(claim)}")
     if claim.kind == "difference":
@@ -105,6 +107,12 @@ def _is_alike(claim: Claim, value: Value) -> bool:
     """Whether all that the interval of a ratio holds is next to "no difference"."""
     known = claim.kind == "ratio" and value.num > 1 and value.low is not None and value.high is not None
     return known and MARGIN * (value.low or 0.0) >= 1.0 and (value.high or math.inf) <= MARGIN
+
+
+def _one_sided(value: Value, over: str) -> str:
+    """Of one of two arms too few repeats arrive for an estimate, which is not the same as that they are alike."""
+    late = "which seldom arrives in time" if value.bound == ">" else "since it seldom arrives in time"
+    return f"cannot be set beside {over}, {late}"
 
 
 def _untold(value: Value, over: str) -> str:

@@ -44,7 +44,7 @@ class Arrival:
     Attributes:
         time_s: training clock at the arrival; of a first crossing at the first evaluation that met the target.
         grid_s: training clock between that evaluation and the one before: the target was reached somewhere in between.
-            0 for an arrival by the fit, and where nothing is known of it.
+            0 for an arrival by the fit that lies behind the first evaluation, and where nothing is known of it.
         timing_variance: of the logarithm of the time, by the timing runs that it rests on and that all repeats of the
             arm share. 0 for cells that ran whole.
         timing_freedom: degrees of freedom that this is known with; infinite where it is assumed.
@@ -137,10 +137,13 @@ def arrival_of(row: Mapping[str, object]) -> Arrival | None:
         return Arrival(None, limit_s, **about, samples=taken, kin=name, of_pilot=of_pilot)
     every, samples = number(row.get("evaluate_every_samples")), number(row.get("samples_to_target"))
     grid_s = 0.0
-    if every is not None and samples and row.get("arrival_kind") != FIT:  # which is interpolated
+    if every is not None and samples:
         # The last interval as its share of all samples until the target. Evaluations stand at the first step after
         # every multiple of it: their distance is at least a step.
-        grid_s = time_s * min(1.0, max(every, number(row.get("global_batch")) or 0.0) / samples)
+        batch = number(row.get("global_batch")) or 0.0
+        first = math.ceil(every / batch) * batch if batch else every
+        if row.get("arrival_kind") != FIT or samples <= first:  # behind the first evaluation a fit is interpolated
+            grid_s = time_s * min(1.0, max(every, batch) / samples)
     return Arrival(time_s, None, grid_s, **about, samples=samples, kin=name, of_pilot=of_pilot)
 
 

@@ -230,5 +230,5 @@ def how_to_read(cells: Mapping[tuple[str, int], MapCell], where: str) -> str:
     if any(cell.untold for cell in cells.values()):
         words.append("Framed: too few repeats to tell.")
     if any(cell.bound for cell in cells.values()):
-        words.append(">: not reached within the limit.")
+        words.append(">: not reached in time.")
     return " ".join(words)

@@ -155,6 +155,8 @@ def test_a_number_has_to_support_its_claim(
         ),
         (Value("ratio", 2.0, 3, bound=">", side=1), "is at least 2.00 times as fast as b"),
         (Value("ratio", 0.5, 3, bound="<", side=-1), "takes at least 2.00 times as long as b"),
+        (Value("ratio", 8.0, 5, bound="<"), "cannot be set beside b, since it seldom arrives in time"),
+        (Value("ratio", 0.2, 5, bound=">"), "cannot be set beside b, which seldom arrives in time"),
     ],
 )
 def test_a_verdict_says_what_the_interval_supports(value: Value, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from paper.program.claim import Claim, Value
 from paper.program.claim_words import full_text
 from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.comparing import _are_told_alike
-from paper.program.decision import Decision, _wrapped, decision_table
+from paper.program.decision import Decision, _gain, _wrapped, decision_table
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
 from paper.program.spoken import spoken_text, with_names
@@ -55,8 +56,8 @@ def test_the_fastest_are_the_best_set(records: Records) -> None:
     assert value.side == (len(found.members) == 1)
 
 
-def test_at_another_target_claims_and_compare_say_the_same(records: Records) -> None:
-    lower = 0.70
+def test_at_another_target_claims_and_compare_say_the_same(tmp_path: Path) -> None:
+    records, lower = Records(write_records(tmp_path, samples_scale=6000.0)), 0.70  # met behind the first evaluation
     compared = compare_cells(at_target(records.folders, ("accuracy", lower)), "ddp")
     best = next(row.best for row in compared.best if row.condition == TEN)
     value = evaluate(_claim(kind="fastest", target=lower), records)
@@ -168,6 +169,14 @@ def test_the_decision_table_says_to_which_target_and_beside_whom(records: Record
         assert gain.value is not None and plain(row[6][0]) == significant(gain.value, apart_from=1.0)
         assert (plain(row[7][0]) == "–") == (first == "single")
     assert [len(row[5]) for row in table.rows] == [1, 1]
+
+
+def test_the_gain_is_over_the_fastest_arm_of_one_node(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, times = _claim(kind="fastest"), {"single": 4.4, "single(optimizer=muon)": 2.0}
+    value = {over: Value("ratio", time, 5) for over, time in times.items()}
+    monkeypatch.setattr("paper.program.decision._ratio", lambda _, arm, over, __: (claim, value[over]))
+    assert plain(_gain(claim, "ring", list(times), records)[0]) == "2.00"
+    assert plain(_gain(claim, "single", list(times), records)[0]) == "–"
 
 
 def test_names_that_are_too_wide_for_a_table_stand_in_short_lines() -> None:

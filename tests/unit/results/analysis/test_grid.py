@@ -104,3 +104,10 @@ def test_intervals_cover_through_the_grid(n: int, seeds: float, own: float, grid
         hits[0] += time.low <= true[0] <= time.high
         hits[1] += ratio.low <= true[0] / true[1] <= ratio.high
     assert all(hit / trials > 0.925 for hit in hits)
+
+
+def test_a_fit_that_the_first_evaluation_meets_is_no_later_than_that() -> None:
+    row = {"seed": 0, "time_to_target_s": 6.4, "samples_to_target": 2560, "arrival_kind": "fit", "global_batch": 128}
+    first, behind = (arrival_of(row | {"evaluate_every_samples": every}) for every in (2520, 2400))
+    assert first is not None and first.grid_s == pytest.approx(6.4 * 2520 / 2560)
+    assert behind is not None and behind.grid_s == 0.0
