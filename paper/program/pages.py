@@ -52,7 +52,7 @@ HEADLINE, TARGET = "bandwidth-fashion", 0.89
 # In the picture: more are a thicket. The free network is not drawn; it tells which cells the host bounds.
 SHOWN = (
     "single", "single(optimizer=muon)", "no-communication", "ddp", "ring-fp16(optimizer=muon)",
-    "diloco(period=16,outer_lr=0.5)", "muloco(period=16)",
+    "muloco(period=16)", "muloco(period=64,outer_lr=1.0)",
 )  # fmt: skip
 _WIDTH = 120
 _MARKED = re.compile(
