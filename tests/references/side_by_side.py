@@ -171,28 +171,46 @@ def train(method: Method, ranks: int, steps: int = STEPS) -> Trained:
 
 
 Feed = Callable[[Replicas, list[Tensors]], list[Tensors]]
+Path = Tensor  # parameters after every step: fp64 of shape [steps, ranks, parameters]
 
 
-def differences(
+def path_of(trained: Trained) -> Path:
+    """That of the program."""
+    return torch.stack([_of_ranks(parameters) for parameters in trained.parameters])
+
+
+def path_of_reference(
     trained: Trained,
     make: Callable[[Setting], Replicas],
     rate: Rate,
     dtype: torch.dtype = torch.float64,
     feed: Feed = lambda reference, gradients: gradients,
-) -> Tensor:
-    """Largest difference of each parameter on any rank after any step, over the way of the one that went furthest."""
+) -> Path:
+    """That of a reference which is given the gradients of ``trained``."""
     setting = trained.setting
-    begin = [_in(dtype, tensors) for tensors in setting.parameters]
-    reference = make(Setting(begin, setting.optimizer))
-    largest, way = torch.zeros_like(_flat(begin[0])), 0.0
+    reference = make(Setting([_in(dtype, tensors) for tensors in setting.parameters], setting.optimizer))
+    path = []
     for step, gradients in enumerate(trained.gradients):
         reference.lr = setting.optimizer.lr * rate(step)
         reference.step(feed(reference, [_in(dtype, tensors) for tensors in gradients]))
-        for rank, tensors in enumerate(trained.parameters[step]):
-            expected = _flat(reference.parameters[rank])
-            largest = torch.maximum(largest, (_flat(tensors) - expected).abs())
-            way = max(way, float((expected - _flat(begin[rank])).abs().max()))
-    return largest / way
+        path.append(_of_ranks(reference.parameters))
+    return torch.stack(path)
+
+
+def differences(trained: Trained, found: Path, expected: Path) -> Tensor:
+    """Largest difference of each parameter on any rank by each step, over the way of the one that went furthest.
+
+    Of shape [steps, parameters].
+    """
+    way = (expected - _of_ranks(trained.setting.parameters)).abs().max()
+    return (found - expected).abs().amax(1).cummax(0).values / way
+
+
+def last_bits(tensors: Tensors, seed: int) -> Tensors:
+    """The same, each value as far away as rounding leaves it: a normal draw of half an fp32 unit in the last place."""
+    generator = torch.Generator().manual_seed(seed)
+    half_a_unit = torch.finfo(torch.float32).eps / 2
+    return [x * (1 + half_a_unit * torch.randn(x.shape, generator=generator, dtype=x.dtype)) for x in tensors]
 
 
 def bits_equal(trained: Trained, step: int) -> bool:
@@ -215,6 +233,10 @@ def roundtrip(name: str, **options: Any) -> Roundtrip:
 
 def _in(dtype: torch.dtype, tensors: Tensors) -> Tensors:
     return [tensor.to(dtype) for tensor in tensors]
+
+
+def _of_ranks(parameters: list[Tensors]) -> Tensor:
+    return torch.stack([_flat(tensors) for tensors in parameters])
 
 
 def _flat(tensors: Tensors) -> Tensor:
