@@ -40,7 +40,8 @@ from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.methods.roles import METHOD
 from bwbench.records import CellFolder
 from bwbench.records.schema import Event
-from bwbench.results.analysis.compose import Composition, compose
+from bwbench.results.analysis.compose import compose
+from bwbench.results.analysis.composition import Composition
 from bwbench.running.composed import located
 from bwbench.running.run_cell import run_cell, wall_limit_s
 

@@ -17,7 +17,8 @@ from bwbench.methods.phases import timing_steps
 from bwbench.records import CellFolder, read_events
 from bwbench.records.cell_identity import identity
 from bwbench.records.schema import Evaluation, Status
-from bwbench.results.analysis.compose import Composition, compose
+from bwbench.results.analysis.compose import compose
+from bwbench.results.analysis.composition import Composition
 from bwbench.running.run_cell import run_cell
 from training_parts.arms import one_cell
 from training_parts.pool import Pool

@@ -27,6 +27,7 @@ from bwbench.experiment.plan.composing import (
     Parts,
     parts_of,
 )
+from bwbench.experiment.plan.earlier_seed import earlier_seed
 from bwbench.experiment.plan.estimate import estimate_cells
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, walk
 from bwbench.records import CellFolder, read_record, write_record
@@ -45,9 +46,11 @@ from bwbench.records.schema import (
     TrialSummary,
     finite,
 )
-from bwbench.results.analysis.compose import Composition, NotComposableError, compose, geometric_mean
+from bwbench.results.analysis.compose import compose, geometric_mean
+from bwbench.results.analysis.composition import Composition, NotComposableError, Trained, composition
 from bwbench.results.analysis.crossover import gradient_bytes_of
 from bwbench.results.analysis.targets import arrivals_on
+from bwbench.results.analysis.times_of_seed import TimesOfSeed
 from bwbench.results.analysis.trial import EventsByRank, RankStep, evaluations, step_ledgers, summarise_ledger
 from bwbench.running.machine_turn import TURN_LIMIT_S
 from bwbench.running.run_cell import CellObserver, NotingObserver, keep_planned, run_cell
@@ -76,12 +79,21 @@ def run_item(item: PlannedCell, wall_limit_s: float, observer: CellObserver) -> 
 
 @dataclass(frozen=True)
 class _Made:
-    """What a cell is composed from, once it is there; ``timing_pilot`` as of a ``PlannedCell``."""
+    """What a cell is composed from, once it is there; ``timing_pilot`` as of a ``PlannedCell``.
+
+    ``earlier`` is the published cell of an earlier seed that says what steps take; there are no timing runs then.
+    """
 
     parts: Parts
     convergence: CellFolder
     timings: tuple[CellFolder, ...]
     timing_pilot: int | None
+    earlier: CellFolder | None = None
+
+    @property
+    def timed(self) -> Sequence[CellFolder]:
+        """Cells whose records say what was timed."""
+        return self.timings if self.earlier is None else (self.earlier,)
 
 
 class _PartUndoneError(Exception):
@@ -150,22 +162,22 @@ def _compose_beside(item: PlannedCell, wall_limit_s: float, observer: CellObserv
 def _make(item: PlannedCell, wall_limit_s: float, standing: NotingObserver) -> _Made:
     """All parts, run where they have not been yet. Raises _PartUndoneError where one is not done."""
     parts = parts_of(item.cell, timing_runs=item.timing_runs)
-    folders = []
-    for name, cell, folder in parts_in(parts, item.folder.parent):
+    folders, earlier = [], earlier_seed(item, parts)
+    for name, cell, folder in parts_in(parts, item.folder.parent, timed=earlier is None):
         standing.doing = name
         status = _run_part(cell, folder, wall_limit_s, standing)
         if status.status != "done":
             reason, part = f"its {name} run ({folder}): {status.reason}", f"{cell.id}/attempt-{status.attempt}"
             raise _PartUndoneError(status.status, reason, part)
         folders.append(CellFolder(folder))
-    return _Made(parts, folders[0], tuple(folders[1:]), item.timing_pilot)
+    return _Made(parts, folders[0], tuple(folders[1:]), item.timing_pilot, earlier)
 
 
-def parts_in(parts: Parts, experiment: Path) -> Iterator[tuple[str, Cell, Path]]:
-    """Name, cell and folder of the convergence run and of every timing run of a cell in ``experiment``."""
+def parts_in(parts: Parts, experiment: Path, *, timed: bool = True) -> Iterator[tuple[str, Cell, Path]]:
+    """Name, cell and folder of the convergence run and, if ``timed``, every timing run of a cell in ``experiment``."""
     store = experiment.parent / CONVERGENCE_FOLDER
     yield CONVERGENCE, parts.convergence, located(parts.convergence, store)
-    for timing in parts.timings:
+    for timing in parts.timings if timed else ():
         yield TIMING, timing, located(timing, experiment / TIMING_FOLDER)
 
 
@@ -213,16 +225,19 @@ def _wait_for(folder: Path, limit_s: float = WAIT_LIMIT_S) -> None:
 
 def put_together(cell: Cell, made: _Made) -> Composition:
     """The cell's run as it would have been. Raises NotComposableError where the parts do not fit."""
-    config = cell.config
+    config, parts = cell.config, made.parts
+    ends = {"has_target": config.target is not None, "ends_at_target": config.stop == "target"}
+    if made.earlier is not None and made.earlier.composed is not None:
+        trained = Trained.of(made.convergence.events(), parts.phases)
+        return composition(trained, TimesOfSeed(trained, made.earlier.composed, parts.seconds_per_byte), **ends)
     return compose(
         made.convergence.events(),
         [timing.events() for timing in made.timings],
-        made.parts.phases,
-        made.parts.timing_phases,
-        has_target=config.target is not None,
-        ends_at_target=config.stop == "target",
+        parts.phases,
+        parts.timing_phases,
+        **ends,
         limit_s=config.limit.time_s,
-        seconds_per_byte=made.parts.seconds_per_byte,
+        seconds_per_byte=parts.seconds_per_byte,
         timing_pilot=made.timing_pilot,
         seed=int(cell.id, 16) % 2**32,
     )
@@ -230,7 +245,7 @@ def put_together(cell: Cell, made: _Made) -> Composition:
 
 def composed_record(cell: Cell, made: _Made, found: Composition) -> Composed:
     """composed.json: all that tables and figures need, so that they need not look at the parts."""
-    link = made.timings[0].link or LinkRecord()
+    link = made.timed[0].link or LinkRecord()
     return Composed(
         id=cell.id,
         **dict(_sources(made, found)),
@@ -243,7 +258,7 @@ def composed_record(cell: Cell, made: _Made, found: Composition) -> Composed:
         ledger=_ledger(made, found.kinds),
         gradient_bytes=gradient_bytes_of(made.convergence),
         link=link.model_copy(update={"wire": None}),  # whose bytes are those of that run
-        environment=made.timings[0].environment,
+        environment=made.timed[0].environment,
     )
 
 
@@ -254,7 +269,7 @@ def composed_status(item: PlannedCell, made: _Made, found: Composition, wall_s: 
         wall_s: that composing took, with the runs that had to be made for it.
     """
     computed = made.convergence.status or TrialSummary()
-    timed = _timed(made.timings)
+    timed = _timed(made.timed)
     target = item.cell.config.target
     config = item.cell.config.model_dump(mode="json", by_alias=True)
     metric = target.metric if target is not None else computed.metric
@@ -315,7 +330,12 @@ def _timed(timings: Sequence[CellFolder]) -> TrialSummary:
 
 
 def _ledger(made: _Made, kinds: Sequence[Kind]) -> LedgerSummary | None:
-    """Mean over the timing runs of the composed run's steps; None where one has recorded none."""
+    """Mean over the timing runs of the composed run's steps; None where one has recorded none.
+
+    Of an earlier seed it is that seed's.
+    """
+    if made.earlier is not None:
+        return made.earlier.composed.ledger if made.earlier.composed is not None else None
     found = [weighted_ledger(timing.events(), made.parts.timing_phases, kinds) for timing in made.timings]
     known = [ledger for ledger in found if ledger is not None]
     if len(known) < len(found) or len(known) == 1:
@@ -379,9 +399,10 @@ def weighted_ledger(timing: EventsByRank, phases: Sequence[Phase], kinds: Sequen
 
 
 def _sources(made: _Made, found: Composition) -> ComposedFrom:
-    timings = tuple(timing.cell.id for timing in made.timings)
+    timings = tuple(timing.id for timing in made.parts.timings)
     between = {"within_share": finite(found.within_share), "between_share": finite(found.between_share)}
     pilot = {} if made.timing_pilot is None else {"timing_pilot": made.timing_pilot}
+    earlier = {} if made.earlier is None else {"timed_with": made.earlier.cell.id}
     return ComposedFrom(
         convergence=made.convergence.cell.id,
         timing=timings[0],
@@ -390,4 +411,5 @@ def _sources(made: _Made, found: Composition) -> ComposedFrom:
         **({**between, **pilot} if len(timings) > 1 else {}),
         timed_steps=sum(kind.num_timed for kind in found.kinds if kind.name != "evaluation"),
         max_payload_ratio=finite(found.max_payload_ratio),
+        **earlier,
     )

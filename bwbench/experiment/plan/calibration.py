@@ -30,6 +30,7 @@ from bwbench.experiment.plan.composing import (
     parts_of,
 )
 from bwbench.experiment.plan.described_models import describe
+from bwbench.experiment.plan.earlier_seed import earlier_seed
 from bwbench.experiment.plan.estimate import CellEstimate, estimate_cells, num_evaluations, num_tests
 from bwbench.records import cell_at, read_record
 from bwbench.records.schema import Status
@@ -393,9 +394,10 @@ def foresee(planned: Sequence[PlannedCell]) -> Forecast:
     missing: dict[Key, list[Part]] = {}
     for item, described in zip(composed, describe([item.cell.config for item in composed]), strict=True):
         parts, experiment = parts_of(item.cell, described.parameter_shapes, item.timing_runs), item.folder.parent
+        timings = parts.timings if not item.runs or earlier_seed(item, parts) is None else ()
         for cell, store in (
             (parts.convergence, experiment.parent / CONVERGENCE_FOLDER),
-            *((timing, experiment / TIMING_FOLDER) for timing in parts.timings),
+            *((timing, experiment / TIMING_FOLDER) for timing in timings),
         ):
             if store not in done:
                 recorded_there = filter(None, map(_status_in, store.glob("*/status.json")))

@@ -20,6 +20,8 @@ class ComposedFrom(Record):
             many there are; None where it is of all.
         timed_steps: of all timing runs.
         max_payload_ratio: bytes of a step over those of the timed steps, at most.
+        timed_with: id of the published cell of an earlier seed that said what the steps of ``timings`` took; None where
+            their records were there.
     """
 
     convergence: Text
@@ -31,6 +33,7 @@ class ComposedFrom(Record):
     timing_pilot: Whole | None = None
     timed_steps: Whole = 0
     max_payload_ratio: Number | None = None
+    timed_with: Text | None = None
 
     @property
     def num_timing_runs(self) -> int:

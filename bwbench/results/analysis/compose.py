@@ -1,9 +1,8 @@
-"""Time to accuracy of a run that was never made whole: its steps counted without the link, and timed on the link.
+"""Step times of a composed run by its timing runs, and the run that comes of them.
 
-What a synchronous method computes does not depend on the link. So the accuracy after k steps comes from a *convergence
-run* (no link, full speed), what a step takes on the link from short *timing runs*, and both are put together step by
-step: by the kind of each step (``plan.phases``), the bytes that it sent, and the waiting at every evaluation. Several
-timing runs give a time each, of which the geometric mean stands. Plain Python and pure: events in, numbers out.
+A step takes what steps of its kind (``plan.phases``) took on the link, and what the bytes that it sent more or fewer
+take; the waiting at every evaluation comes on top. Several timing runs give a time each, of which the geometric mean
+stands. Plain Python and pure: events in, numbers out.
 """
 
 from __future__ import annotations
@@ -13,13 +12,23 @@ import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from bwbench.methods.phases import UNTIMED_STEPS, Phase, StepInPhase, walk
-from bwbench.records.schema import CurvePoint, Kind
-from bwbench.records.schema import Step as StepEvent
+from bwbench.records.schema import Kind
+from bwbench.results.analysis.composition import (
+    Composition,
+    NotComposableError,
+    Spread,
+    Taken,
+    Trained,
+    composition,
+    ratio,
+    steps_of,
+)
 from bwbench.results.analysis.student import student_t
 from bwbench.results.analysis.timing_variance import NORMAL_95, RunTimes
-from bwbench.results.analysis.trial import EventsByRank, curve_of, evaluations, steps_of_ranks
+from bwbench.results.analysis.trial import EventsByRank, evaluations
 
 REPLICATES = 1000
 LEAST_FOR_BLOCKS = 10  # a correlation of fewer values is noise
@@ -91,21 +100,6 @@ AWAITING = " awaiting"  # how kinds of steps end that wait for what is on its wa
 EXPOSED_SHARE = 0.02  # of a step: with less waiting than that, some bytes more or less hide behind the computing
 
 
-class NotComposableError(ValueError):
-    """The two runs do not fit together; the message says why."""
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A step that was taken: seconds are means over the ranks, which add up to the training clock; bytes are sums."""
-
-    number: int
-    samples: int
-    duration_s: float
-    exposed_s: float
-    payload_bytes: int
-
-
 @dataclass(frozen=True)
 class Price:
     """What a step of the convergence run would have taken on the link; ``drift_s`` of it because of its bytes."""
@@ -169,7 +163,7 @@ class Timed:
             drift_s = max(-exposed_s, seconds_per_byte * (taken.payload_bytes - payload))
         if step.number in self.beginning:
             duration_s, drift_s = self.beginning[step.number], 0.0
-        return Price(duration_s + drift_s, drift_s, _ratio(taken.payload_bytes, payload))
+        return Price(duration_s + drift_s, drift_s, ratio(taken.payload_bytes, payload))
 
     def wait_s(self, age: int | None) -> float:
         """Waiting before an evaluation: until all ranks are there, and until what is on its way has arrived."""
@@ -206,26 +200,6 @@ class Timed:
         return interval_of_sum(samples, centre_s, seed)
 
 
-def steps_of(events: EventsByRank) -> list[Taken]:
-    """The steps that every rank has recorded, in order. Raises NotComposableError where one is missing between."""
-    by_step: dict[int, list[StepEvent]] = {}
-    for event in steps_of_ranks(events):
-        by_step.setdefault(event.step, []).append(event)
-    whole = sorted(number for number, found in by_step.items() if len(found) == len(events))
-    if whole != list(range(1, len(whole) + 1)):
-        raise NotComposableError("steps are missing between those that were recorded")
-    return [
-        Taken(
-            number=number,
-            samples=by_step[number][0].samples,
-            duration_s=statistics.fmean(event.duration_s for event in by_step[number]),
-            exposed_s=statistics.fmean(event.ledger.exposed_s if event.ledger else 0.0 for event in by_step[number]),
-            payload_bytes=sum(event.payload_bytes or 0 for event in by_step[number]),
-        )
-        for number in whole
-    ]
-
-
 def _waits(events: EventsByRank) -> dict[int, float]:
     """Waiting before each evaluation, mean over the ranks, by the number of the step before it."""
     by_step: dict[int, list[float]] = {}
@@ -258,52 +232,6 @@ def _overlapped_s(
     return statistics.median(found) if found else 0.0
 
 
-def _ratio(one: float, other: float) -> float:
-    """The larger over the smaller; 1 where both are 0."""
-    low, high = sorted((one, other))
-    if high == 0:
-        return 1.0
-    return high / low if low else math.inf
-
-
-@dataclass(frozen=True)
-class Composition:
-    """A run as it would have been on the link.
-
-    Attributes:
-        curve: its validation evaluations: those of the convergence run, with the composed ``clock_s``.
-        time_to_target_s, censored_at_s: as in status.json; both None where the run has no target.
-        samples_to_target: over all nodes.
-        steps, samples: taken by then, or by the end where the target was not reached.
-        training_clock_s: at the end.
-        interval_s: 95 % interval of ``time_to_target_s``, or of the end: what a whole run on this link would take
-            with this seed. One timing run tells of the chance in its steps alone, several of what they differ by as
-            well. None where nothing varies.
-        within_share, between_share: as in composed.json; None with one timing run.
-        reason: ``target``, ``samples`` or ``time``, whichever ends the run.
-        payload_bytes: sent until the end, all ranks together.
-        payload_bytes_to_target: until the target.
-        kinds: what the time consists of, until the target or the end.
-        max_payload_ratio: largest bytes of a step over those of the timed steps of its kind, or the inverse.
-    """
-
-    curve: tuple[CurvePoint, ...]
-    time_to_target_s: float | None
-    censored_at_s: float | None
-    samples_to_target: int | None
-    steps: int
-    samples: int
-    training_clock_s: float
-    interval_s: tuple[float, float] | None
-    within_share: float | None
-    between_share: float | None
-    reason: str
-    payload_bytes: int
-    payload_bytes_to_target: int | None
-    kinds: tuple[Kind, ...]
-    max_payload_ratio: float
-
-
 @dataclass(frozen=True)
 class _Priced:
     """A run as one timing run has it: its steps, the waiting before evaluations, the clock behind each step."""
@@ -315,18 +243,12 @@ class _Priced:
     clocks: Sequence[float]
 
     @classmethod
-    def of(
-        cls,
-        timed: Timed,
-        walked: Sequence[StepInPhase],
-        steps: Sequence[Taken],
-        evaluated: Sequence[int],
-        per_byte: float,
-    ) -> _Priced:
+    def of(cls, timed: Timed, trained: Trained, per_byte: float) -> _Priced:
         """Raises NotComposableError where a kind of step has never been timed."""
+        walked = trained.walked
         timed.check(walked)
-        prices = [timed.price(step, taken, per_byte) for step, taken in zip(walked, steps, strict=True)]
-        waits = {step: timed.wait_s(walked[step - 1].age) for step in evaluated}
+        prices = [timed.price(step, taken, per_byte) for step, taken in zip(walked, trained.steps, strict=True)]
+        waits = {step: timed.wait_s(walked[step - 1].age) for step in trained.evaluated}
         clocks = [0.0]
         for number, price in enumerate(prices, 1):
             clocks.append(clocks[-1] + price.duration_s + waits.get(number, 0.0))
@@ -340,6 +262,33 @@ class _Priced:
     def max_payload_ratio(self, counted: int) -> float:
         """Of the first ``counted`` steps."""
         return max((price.payload_ratio for price in self.prices[:counted]), default=1.0)
+
+
+@dataclass(frozen=True)
+class _OfTimingRuns:
+    """Step times by all timing runs of a cell: the geometric mean of the clocks that each of them gives."""
+
+    runs: Sequence[_Priced]
+    pilot: int | None
+    seed: int
+
+    @cached_property
+    def clocks(self) -> Sequence[float]:
+        return [geometric_mean(clocks_s) for clocks_s in zip(*(one.clocks for one in self.runs), strict=True)]
+
+    def kinds(self, counted: int) -> tuple[Kind, ...]:
+        return kinds_of_all([one.kinds(counted) for one in self.runs], self.clocks[counted])
+
+    def spread(self, counted: int) -> Spread:
+        times = RunTimes(
+            [one.clocks[counted] for one in self.runs],
+            [one.timed.interval(one.kinds(counted), one.clocks[counted], self.seed) for one in self.runs],
+            self.pilot,
+        )
+        return Spread(times.interval_s, times.within_share, times.between_share)
+
+    def max_payload_ratio(self, counted: int) -> float:
+        return max(one.max_payload_ratio(counted) for one in self.runs)
 
 
 def compose(
@@ -361,9 +310,7 @@ def compose(
         convergence: events of every rank of the run that says how many steps it takes, to its end.
         timings: of each run on the link, events of every rank.
         phases: of the method with its own options; ``timing_phases`` with those of the timing runs.
-        has_target: the cell names a target.
-        ends_at_target: it stops there (``stop: target``).
-        limit_s: training clock at which the cell gives up.
+        has_target, ends_at_target, limit_s: as of ``composition``.
         seconds_per_byte: what one payload byte more, summed over the ranks, adds to a step that waits for the link.
         timing_pilot: timing runs whose spread has said how many there are; None where that was fixed beforehand.
         seed: of the resampling behind the interval.
@@ -371,51 +318,10 @@ def compose(
     Raises:
         NotComposableError: a run is broken off, or a timing run has no step of a kind that is needed.
     """
-    steps = steps_of(convergence)
-    if not steps:
-        raise NotComposableError("the convergence run has recorded no steps")
-    recorded = curve_of(convergence)
-    evaluated = [point for point in recorded if point.step > 0]
-    walked = list(walk(phases, len(steps), {point.step for point in evaluated}))
-    measured = [point.step for point in evaluated]
-    priced = [
-        _Priced.of(Timed.of(timing, timing_phases), walked, steps, measured, seconds_per_byte) for timing in timings
-    ]
-    clocks = [geometric_mean(clocks_s) for clocks_s in zip(*(one.clocks for one in priced), strict=True)]
-
-    # The step in which the time is up, or the last one.
-    late = (step for step, clock_s in enumerate(clocks) if step and limit_s is not None and clock_s >= limit_s)
-    last = next(late, len(steps))
-    reason = "time" if last < len(steps) else "samples"
-    curve = [point.model_copy(update={"clock_s": clocks[point.step]}) for point in recorded if point.step <= last]
-    arrival = next((point for point in curve if point.target_met), None) if has_target else None
-    if arrival is not None and ends_at_target:
-        last, reason = arrival.step, "target"
-    counted = arrival.step if arrival is not None else last
-    kinds = [one.kinds(counted) for one in priced]
-    times = RunTimes(
-        [one.clocks[counted] for one in priced],
-        [one.timed.interval(of_run, one.clocks[counted], seed) for one, of_run in zip(priced, kinds, strict=True)],
-        timing_pilot,
-    )
-    payload = [step.payload_bytes for step in steps]
-    return Composition(
-        curve=tuple(point for point in curve if point.step <= last),
-        time_to_target_s=arrival.clock_s if arrival else None,
-        censored_at_s=clocks[last] if has_target and arrival is None else None,
-        samples_to_target=arrival.samples if arrival else None,
-        steps=last,
-        samples=steps[last - 1].samples,
-        training_clock_s=clocks[last],
-        interval_s=times.interval_s,
-        within_share=times.within_share,
-        between_share=times.between_share,
-        reason=reason,
-        payload_bytes=sum(payload[:last]),
-        payload_bytes_to_target=sum(payload[: arrival.step]) if arrival else None,
-        kinds=kinds_of_all(kinds, clocks[counted]),
-        max_payload_ratio=max(one.max_payload_ratio(counted) for one in priced),
-    )
+    trained = Trained.of(convergence, phases)
+    runs = [_Priced.of(Timed.of(timing, timing_phases), trained, seconds_per_byte) for timing in timings]
+    times = _OfTimingRuns(runs, timing_pilot, seed)
+    return composition(trained, times, has_target=has_target, ends_at_target=ends_at_target, limit_s=limit_s)
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -20,6 +20,7 @@ from bwbench.experiment.plan.assess import ENDED_UNDONE, PlannedCell
 from bwbench.experiment.plan.cell import Cell
 from bwbench.experiment.plan.composing import COMPOSED, CONVERGENCE, TIMING, WHOLE, parts_of
 from bwbench.experiment.plan.described_models import describe
+from bwbench.experiment.plan.earlier_seed import earlier_seed
 from bwbench.records import cell_at, read_record
 from bwbench.records.schema import Status
 from bwbench.running.composed import parts_in
@@ -115,7 +116,7 @@ def _virtual_first(items: Iterable[PlannedCell]) -> list[PlannedCell]:
 def _parts(item: PlannedCell, shapes: Sequence[tuple[int, ...]]) -> Iterator[PlannedCell]:
     """The runs that a composed cell needs and that are not done."""
     parts = parts_of(item.cell, shapes, item.timing_runs)
-    for name, cell, folder in parts_in(parts, item.folder.parent):
+    for name, cell, folder in parts_in(parts, item.folder.parent, timed=earlier_seed(item, parts) is None):
         try:
             recorded = read_record(Status, folder / "status.json")
         except RecordError:

@@ -20,6 +20,7 @@ from bwbench.records.schema import End, Evaluation, Status, Step, Wire
 from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.compose import compose
 from bwbench.results.analysis.trial import summarise
+from bwbench.results.publish import publish
 from bwbench.running.composed import run_item, weighted_ledger
 from bwbench.running.run_cell import WALL_LIMIT_FACTOR, WALL_LIMIT_S
 
@@ -152,6 +153,49 @@ def test_several_timing_runs_are_made_for_a_cell_and_their_variance_is_recorded(
     assert not planned("timing.runs=3")[0].runs and not planned("timing.runs=2")[0].runs
     row = cell_row(CellFolder(item.folder))
     assert (row["timing_runs"], row["between_share"]) == (3, status.composed.between_share)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_further_seed_of_a_published_study_needs_no_link(machines, planned, tmp_path, runs) -> None:
+    """What comes of it is what its own timing runs would have given, which are the same for all seeds."""
+    machines.slower = {"timing-2": 1.02, "timing-3": 1.01}
+    asked = ("stop=limit", f"timing.runs={runs}")
+    with_timing = {status.id: status for status in run_all(planned(*asked, "repeats=3"))}
+    curves = {cell.cell.id: cell.composed for cell in iter_cells(tmp_path / "results" / "study")}
+    for folder in (".convergence", "study"):
+        shutil.move(tmp_path / "results" / folder, tmp_path / folder)
+    for cell in iter_cells(tmp_path / "study"):
+        if cell.cell.repeat == 2:
+            shutil.rmtree(cell.path)
+    list(publish(tmp_path / "study", tmp_path / "results" / "published"))
+    machines.ran.clear()
+    further = run_all(planned(*asked, "repeats=3"))
+    assert len(further) == 4 and not any("timing" in slug for slug in machines.ran)
+    first = {item.cell.id for item in planned(*asked) if item.cell.repeat == 0}
+    for status in further:
+        there = with_timing[status.id]
+        here = CellFolder(tmp_path / "results" / "study" / f"{status.slug}-{status.id}").composed
+        assert [point.clock_s for point in here.curve] == [point.clock_s for point in curves[status.id].curve]
+        assert status.composed.timed_with in first
+        assert status.composed.timings == there.composed.timings
+        assert status.composed.between_share == pytest.approx(there.composed.between_share)
+        assert status.composed.interval_s == pytest.approx(there.composed.interval_s)
+        assert status.wire_bytes == pytest.approx(there.wire_bytes)
+        assert sum(kind.total_s for kind in here.kinds) == pytest.approx(status.time_to_target_s)
+        of_all, of_further = (
+            {key: value for key, value in one.to_json().items() if key not in ("composed", "files_sha256", "wall_s")}
+            for one in (there, status)
+        )
+        assert of_further == of_all
+
+
+def test_a_published_seed_that_ended_at_its_target_says_nothing_of_the_steps_behind_it(machines, planned, tmp_path):
+    run_all(planned())
+    shutil.move(tmp_path / "results" / "study", tmp_path / "study")
+    list(publish(tmp_path / "study", tmp_path / "results" / "published"))
+    machines.ran.clear()
+    run_all(planned("repeats=3"))
+    assert sum("timing" in slug for slug in machines.ran) == 4
 
 
 def test_a_composed_status_says_what_a_whole_run_would_have_said(machines, planned) -> None:

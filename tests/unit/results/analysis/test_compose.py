@@ -9,7 +9,8 @@ from simulated_runs import BATCH, Machine, clock_of, train
 
 from bwbench.methods.phases import LEAST_STEPS, Phase, timing_steps
 from bwbench.records.schema import Evaluation, Step
-from bwbench.results.analysis.compose import Composition, NotComposableError, compose
+from bwbench.results.analysis.compose import compose
+from bwbench.results.analysis.composition import Composition, NotComposableError
 
 EVERY = (Phase("training"),)
 NO_LINK = Machine(compute_s=0.01, exchange_s=0.0)
