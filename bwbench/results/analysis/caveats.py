@@ -93,12 +93,17 @@ def _error(achieved: float | None, asked: float | None) -> float | None:
     return None if achieved is None or not asked else achieved / asked - 1
 
 
+NOTICED_CORES = 0.05  # taken by others in mean: of a machine of two, a few percent of a step that needs both
+
+
 @dataclass(frozen=True)
 class ComposedError:
     """One cell, both ways. Seconds to the target, or to the end where neither way reached it.
 
     Attributes:
         inside: whether the whole run's time lies in the interval of the composed one; None where that has none.
+        disturbed: whether other programs took more than ``NOTICED_CORES`` while it ran whole; False where the record
+            does not know.
     """
 
     id: str
@@ -107,6 +112,7 @@ class ComposedError:
     composed_s: float
     whole_s: float
     inside: bool | None
+    disturbed: bool = False
 
     @property
     def error(self) -> float:
@@ -142,7 +148,9 @@ def composed_error(folder: CellFolder) -> ComposedError | None:
             return None
         cell, ends = folder.cell, composed.interval_s
         inside = ends[0] <= other <= ends[1] if ends else None
-        return ComposedError(cell.id, cell.slug, cell.arm, one, other, inside)
+        others = folder.environment.others if folder.environment is not None else None
+        disturbed = others is not None and (others.cores or 0.0) > NOTICED_CORES
+        return ComposedError(cell.id, cell.slug, cell.arm, one, other, inside, disturbed)
     return None
 
 
@@ -152,12 +160,12 @@ def _over_a_link(folder: CellFolder) -> bool:
     return standing_of(cell).role == METHOD and mapping_at(cell.config, "link").get("shaped", True) is not False
 
 
-def composed_note(num_composed: int, num_cells: int, errors: Sequence[float]) -> str | None:
+def composed_note(num_composed: int, num_cells: int, errors: Sequence[float], num_disturbed: int = 0) -> str | None:
     """What must be said of composed cells wherever they are shown; None where there are none.
 
     Args:
         num_cells: all that are done.
-        errors: ``ComposedError.error`` of those that were made both ways.
+        errors: ``ComposedError.error`` of those that were made both ways; ``num_disturbed`` of them were disturbed.
     """
     if not num_composed and not errors:
         return None
@@ -167,6 +175,8 @@ def composed_note(num_composed: int, num_cells: int, errors: Sequence[float]) ->
     off = [abs(error) for error in errors]
     middle, most = 100 * statistics.median(off), 100 * max(off)
     measured = f"composed times are off by {middle:.1f} % (median), {most:.1f} % at most"
+    if num_disturbed:
+        measured += f"; other programs took more than {NOTICED_CORES:g} processors during {num_disturbed} of these runs"
     return f"{text}; {len(errors)} ran whole as well: {measured}."
 
 

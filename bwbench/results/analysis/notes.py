@@ -30,7 +30,9 @@ def notes_on(done: Sequence[CellFolder], rows: Sequence[Mapping[Any, Any]], *, m
         marked: notes begin with the mark that stands behind the times that they are about.
     """
     num_composed = sum(map(is_composed, done))
-    composed = composed_note(num_composed, len(done), [one.error for one in composed_errors(done)])
+    errors = composed_errors(done)
+    disturbed = sum(one.disturbed for one in errors)
+    composed = composed_note(num_composed, len(done), [one.error for one in errors], disturbed)
     labels = arm_labels(folder.cell for folder in done)
     apart, alone = replicas_apart_note(rows, labels), arrived_alone_note(rows, labels)
     bound = host_bound_note(rows)

@@ -52,6 +52,15 @@ def test_the_error_is_that_of_cells_made_both_ways(study) -> None:
     assert [is_composed(CellFolder(folder)) for folder in folders] == [False, False, True, False, False, False]
 
 
+def test_it_is_known_which_whole_runs_other_programs_disturbed(study) -> None:
+    folders, root = study
+    for folder, cores in zip(folders, (0.04, 0.06, None), strict=False):
+        compose(folder, 1.0, whole=True)
+        file = CellFolder(folder).last_attempt / "environment.json"
+        write_json_atomic(file, {**(read_json(file) or {}), "others": {"cores": cores}})
+    assert sorted(error.disturbed for error in composed_errors(iter_cells(root))) == [False, False, True]
+
+
 def test_one_way_censored_and_the_other_not_is_no_error_in_per_cent(study) -> None:
     folders, root = study
     compose(folders[0], 1.0, whole=True)
@@ -79,7 +88,8 @@ def test_what_is_said_of_composed_cells() -> None:
     assert "not known" in composed_note(3, 12, [])
     note = composed_note(10, 12, [0.02, -0.06, 0.01])
     assert "10 of 12" in note
-    assert "2.0 % (median), 6.0 % at most" in note
+    assert note.endswith("2.0 % (median), 6.0 % at most.")
+    assert composed_note(10, 12, [0.02, -0.06, 0.01], 2).endswith("during 2 of these runs.")
 
 
 def test_tables_and_figures_show_the_composed_times_and_say_so(study) -> None:
