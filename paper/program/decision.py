@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bwbench.base.plain_data import mapping_at
 from bwbench.base.units import DURATION, MEMORY
 from bwbench.methods.roles import METHOD, REFERENCE
 from bwbench.records import CellFolder
-from bwbench.results.analysis.cell_arrival import target_at
+from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, target_at
 from bwbench.results.analysis.cells import setting_of, standing_of
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.crossover import scale_of
@@ -24,7 +25,7 @@ from paper.program.evaluate import evaluate
 from paper.program.evidence import settings_text
 from paper.program.spoken import named
 
-_DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fast", "over ddp", "over one node", "n")
+_DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fast", "over DDP", "over one node", "n")
 _RATED = ("step", "times as many", "n")
 _DIGITS = 2
 _WIDE = 26  # letters
@@ -33,17 +34,24 @@ _NONE: Lines = (phrase("–"),)
 
 @dataclass(frozen=True)
 class Decision:
-    """A claim of kind ``fastest`` with its value, and the row of its evidence."""
+    """A claim of kind ``fastest`` with its value, and the mark of the row of its evidence.
+
+    Attributes:
+        host_bound: the machine, and not the link alone, decides what a step of one of the cells takes.
+    """
 
     claim: Claim
     value: Value
     mark: str
+    host_bound: bool = False
 
 
 def decision_table(
     label: str, caption: str, decisions: Sequence[Decision], records: Records, names: Mapping[str, str]
 ) -> Table:
     """A row for each setting: the method with the shortest mean time there, who may be as fast, and what it gains.
+
+    What it gains over DDP is that over DDP with its optimizer, where that was run: else the optimizer's gain is in it.
 
     Args:
         decisions: in the order of the rows.
@@ -69,11 +77,20 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     yield [phrase(settings_text(claim, "link.").replace("latency ", "")), phrase("to ", target)]
     yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
     name, *options = _in_two(names.get(first, first))
-    yield [phrase(*name, one.mark), *options]
+    asked = ((FIRST_CROSSING_MARK, value.first_crossing), (HOST_BOUND_MARK, one.host_bound))
+    marks = "".join(mark for mark, holds in asked if holds)
+    yield [phrase(*name, marks, one.mark), *options]
     yield _wrapped(named([names.get(arm, arm) for arm in others])) if value.side == 0 else _NONE
-    for rivals in (["ddp"], _alone(records, claim.experiment)):
-        yield _gain(claim, first, rivals, records)
-    yield [phrase(Number(f"{claim.name} n", str(value.num)))]
+    ddp = _ddp_beside(records, claim.experiment, first)
+    gain, optimizers = _gain(claim, first, [ddp], records), _optimizers(records, claim.experiment, ddp)
+    same = optimizers == _optimizers(records, claim.experiment, first)
+    yield gain if same or gain is _NONE else [*gain, phrase(f"with {', '.join(sorted(optimizers)).upper()}")]
+    yield _gain(claim, first, _alone(records, claim.experiment), records)
+    raced = {folder.cell.arm for folder in records.done(claim.experiment)}
+    yield [
+        phrase(Number(f"{claim.name} n", str(value.num))),
+        phrase("of ", Number(f"{claim.name} arms", str(len(raced))), " arms"),
+    ]
 
 
 def _target(claim: Claim, folder: CellFolder) -> str:
@@ -81,6 +98,19 @@ def _target(claim: Claim, folder: CellFolder) -> str:
     metric, value = target_at(folder) or ("", 0.0)
     value = value if claim.target is None else claim.target
     return f"{100 * value:.4g} %" if metric == "accuracy" else f"{metric} {value:g}"
+
+
+def _ddp_beside(records: Records, experiment: str, arm: str) -> str:
+    """DDP with the optimizer of an arm; where that was not run, DDP."""
+    wanted = _optimizers(records, experiment, arm)
+    labels = {str(folder.cell.arm) for folder in records.done(experiment)}
+    alike = (one for one in sorted(labels) if one.partition("(")[0] == "ddp")
+    return next((one for one in alike if _optimizers(records, experiment, one) == wanted), "ddp")
+
+
+def _optimizers(records: Records, experiment: str, arm: str) -> set[str]:
+    cells = (folder.cell for folder in records.done(experiment) if folder.cell.arm == arm)
+    return {str(mapping_at(cell.config, "optimizer").get("name")) for cell in cells}
 
 
 def _alone(records: Records, experiment: str) -> list[str]:

@@ -175,11 +175,14 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
             return format.table([latex_table(one, format.latex_writer, environment) for one in found])
         return format.table([markdown_table(one) for one in found])
 
-    def decision(caption: str, *names: str) -> str:
+    def decision(label: str, caption: str, *names: str) -> str:
         there = [name for name in names if quotes.experiment_of(name) in quotes.records.experiments]
-        found = [(name, quotes.value(name), quotes.mark(name)) for name in there]
-        rows = [Decision(quotes.claims[name], value, f" e{mark}") for name, value, mark in found if value is not None]
-        return shown([decision_table("decision", caption, rows, quotes.records, quotes.names)]) if rows else ""
+        rows = [
+            Decision(quotes.claims[name], value, f" e{quotes.mark(name)}", quotes.is_host_bound(name))
+            for name in there
+            if (value := quotes.value(name)) is not None
+        ]
+        return shown([decision_table(label, caption, rows, quotes.records, quotes.names)]) if rows else ""
 
     def rates(experiment: str, baseline: str, caption: str) -> str:
         cells = quotes.records.done(experiment)

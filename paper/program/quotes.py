@@ -89,6 +89,11 @@ class Quotes:
         """The row of a claim's evidence, for a table that shows its value; None where its records are missing."""
         return self._mark(name) if self._look_up(name)[1] is not None else None
 
+    def is_host_bound(self, name: str) -> bool:
+        """Whether the machine, and not the link alone, decides what a step of one of a claim's cells takes."""
+        claim, value = self._look_up(name)
+        return claim is not None and value is not None and self._is_host_bound(claim, value)
+
     def value(self, name: str) -> Value | None:
         """The value itself, for conditions in prose; None where its records are missing."""
         return self._look_up(name)[1]

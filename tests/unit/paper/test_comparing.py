@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.comparison import compare_cells
 from bwbench.results.analysis.crossover import Measured
 from bwbench.results.analysis.statistics import Arrival
-from bwbench.results.text import plain, significant
+from bwbench.results.text import phrase, plain, significant
 from paper.program.arms import arms_table
 from paper.program.claim import Claim, Value
 from paper.program.claim_words import full_text
@@ -164,11 +165,27 @@ def test_the_decision_table_says_to_which_target_and_beside_whom(records: Record
     assert plain(table.header[7]) == "over one node"
     for row, decision, to in zip(table.rows, rows, ("to 95 %", "to 70 %"), strict=True):
         first = decision.value.words.split("|")[0]
-        assert plain(row[2][1]) == to and plain(row[4][0]) == f"{first} e1"
+        assert plain(row[2][1]) == to and plain(row[4][0]) == f"{first}{'‡' * decision.value.first_crossing} e1"
         gain = evaluate(_claim(kind="ratio", arm=first, over="ddp", target=decision.claim.target), records)
         assert gain.value is not None and plain(row[6][0]) == significant(gain.value, apart_from=1.0)
         assert (plain(row[7][0]) == "–") == (first == "single")
     assert [len(row[5]) for row in table.rows] == [1, 1]
+    assert [plain(line) for line in table.rows[0][8]] == ["3", "of 4 arms"]
+    marked = decision_table("decision", "", [replace(rows[0], host_bound=True)], records, {}).rows[0]
+    assert plain(marked[4][0]).endswith("‡⊙ e1") and rows[0].value.first_crossing
+
+
+def test_the_gain_over_ddp_is_that_over_ddp_with_the_same_optimizer(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the table says with which one."""
+    claim = _claim(kind="fastest", target=0.7)
+    row, made_with = Decision(claim, evaluate(claim, records), " e1"), {"ddp": "sgd", "single": "muon"}
+    monkeypatch.setattr("paper.program.decision._optimizers", lambda _, __, arm: {made_with.get(arm, "muon")})
+    monkeypatch.setattr("paper.program.decision._gain", lambda _, arm, rivals, __: [phrase(rivals[0])])
+    assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == ["ddp", "with SGD"]
+    made_with["ddp"] = "muon"
+    assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == ["ddp"]
 
 
 def test_the_gain_is_over_the_fastest_arm_of_one_node(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
