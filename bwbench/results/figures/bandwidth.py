@@ -101,7 +101,8 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
 def shown_of(results: Results) -> Shown:
     """The arms that are drawn."""
     races = [race.best for race in races_of(results)]
-    return shown_arms(results, order_of(races), [arm for race in races for arm in race.members])
+    members = [arm for race in races for arm in race.members]
+    return shown_arms(results, order_of(races), members, [race.first for race in races if race.first is not None])
 
 
 def _drawn_races(results: Results, drawn: Shown) -> list[Race]:

@@ -35,10 +35,12 @@ class Shown:
     Attributes:
         arms: those that are drawn.
         by: of each arm that is not drawn the one that stands for it; None where none does.
+        leads: whether arms are drawn beside that of their way, since they are first on a link.
     """
 
     arms: tuple[str, ...]
     by: Mapping[str, str | None]
+    leads: bool = False
 
     def note(self, labels: Mapping[str, str]) -> list[str]:
         """A sentence on what is not drawn; none where all is."""
@@ -51,11 +53,12 @@ class Shown:
             f"{', '.join(names)} ({'slower' if other is None else f'as {labels.get(other, other)}'})"
             for other, names in sorted(of_each.items(), key=lambda item: (item[0] is None, item[0] or ""))
         ]
-        return [f"One arm of each way to send less. The others: {'; '.join(parts)}."]
+        first = ", and what is first somewhere" if self.leads else ""
+        return [f"One arm of each way to send less{first}. The others: {'; '.join(parts)}."]
 
 
-def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = ()) -> Shown:
-    """All of ``order`` where they are few; else one of each family, MOST_LINES at most.
+def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = (), first: Sequence[str] = ()) -> Shown:
+    """All of ``order`` where they are few; else one of each family and the ``first``, MOST_LINES at most.
 
     Of a family that is the baseline, else the arm that ran on most links, since a line with holes is none; of several
     the one that may be the fastest most often, else the one that is faster on the mean.
@@ -63,6 +66,7 @@ def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = 
     Args:
         order: arms, fastest first.
         fastest: of each link the arms that may be the fastest there.
+        first: of each link the arm with the shortest mean time.
     """
     if len(order) <= MOST_LINES:
         return Shown(tuple(order), {})
@@ -80,8 +84,16 @@ def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = 
         return usual, -links[arm], -wins[arm], order.index(arm)
 
     chosen = {family: min(arms, key=standing) for family, arms in members.items()}
-    # More families than lines: those go that are never among the fastest, and the slowest of them first.
-    kept = sorted(chosen.values(), key=lambda arm: (arm not in BASELINES and not wins[arm], order.index(arm)))
+    # More than lines: those go that are never first, then never among the fastest, and the slowest of them first.
+    candidates = {*chosen.values(), *first} & set(order)
+    kept = sorted(
+        candidates,
+        key=lambda arm: (
+            arm not in BASELINES and arm not in first,
+            arm not in BASELINES and not wins[arm],
+            order.index(arm),
+        ),
+    )
     arms = tuple(arm for arm in order if arm in kept[:MOST_LINES])
     by = {
         arm: chosen[family] if chosen[family] in arms else None
@@ -89,7 +101,7 @@ def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = 
         for arm in its
         if arm not in arms
     }
-    return Shown(arms, by)
+    return Shown(arms, by, leads=not set(arms) <= set(chosen.values()))
 
 
 def family_of(cell: CellRecord, role: str) -> str:
