@@ -34,7 +34,7 @@ It {{ verdict("fp16-words") }}; the threshold {{ verdict("loss") }} [@gan2021bag
 
 {{ tables("times", "study") }}
 
-{{ decision("Which way.", "first") }}
+{{ decision("decision", "Which way.", "first") }}
 """
 
 EVIDENCE = "# Evidence\n\n{{ evidence() }}\n"
