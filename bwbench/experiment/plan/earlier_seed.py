@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bwbench.base.errors import RecordError
 from bwbench.experiment.plan.assess import PlannedCell
 from bwbench.experiment.plan.composing import COMPOSED, TIMING_FOLDER, Parts
 from bwbench.records import CellFolder, read_record
@@ -26,7 +27,11 @@ def earlier_seed(item: PlannedCell, parts: Parts) -> CellFolder | None:
     if earlier is None:
         return None
     for timing in parts.timings:
-        found = (read_record(Status, file) for file in experiment.glob(f"{TIMING_FOLDER}/*-{timing.id}/status.json"))
+        files = experiment.glob(f"{TIMING_FOLDER}/*-{timing.id}/status.json")
+        try:
+            found = [read_record(Status, file) for file in files]
+        except RecordError:
+            return None  # it is there, and composing says what is wrong with it
         if not any(status is not None and status.status == "done" for status in found):
             return earlier
     return None
