@@ -33,7 +33,7 @@ from bwbench.training.loop.recorder import Channel, Recorder
 from bwbench.training.loop.training_loop import TrainingLoop
 from bwbench.training.loop.trial_parts import prepare
 from bwbench.training.loop.virtual_group import VirtualNetwork
-from bwbench.training.loop.worker import leave_compiler_out, leave_process, new_attempt, report
+from bwbench.training.loop.worker import flush_subnormal_numbers, leave_compiler_out, leave_process, new_attempt, report
 
 
 class RankChannel(Channel):
@@ -103,6 +103,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m bwbench.training.loop.virtual_worker CELL_JSON", file=sys.stderr)
         return EXIT_USER_INPUT
     leave_compiler_out()
+    flush_subnormal_numbers()
     gc.freeze()  # torch's own objects, which stay: looking at them again and again takes up to 3 % of a training
     line = Channel.from_environment()
     try:

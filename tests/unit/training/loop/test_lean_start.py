@@ -1,7 +1,8 @@
-"""Without torch's compiler an optimizer does the same, and starts faster."""
+"""What a worker does to torch before it begins: no compiler, with which it would start late; no subnormal numbers."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 
@@ -42,3 +43,26 @@ def test_optimizers_do_the_same_without_the_compiler() -> None:
         for script in (SCRIPT, usual)
     ]
     assert outputs[0] == outputs[1] and "[[" in outputs[0]
+
+
+SUBNORMAL = """
+import threading
+import torch
+from bwbench.training.loop.worker import flush_subnormal_numbers
+
+small = torch.full((4, 4), 1e-39)
+assert (small * 1).max() > 0
+flush_subnormal_numbers()
+found = [(small * 1).max().item()]
+thread = threading.Thread(target=lambda: found.append((small @ torch.eye(4)).max().item()))
+thread.start()
+thread.join()
+print(found)
+"""
+
+
+def test_numbers_smaller_than_any_normal_one_are_nought_in_a_worker_and_in_its_threads() -> None:
+    if platform.machine() != "x86_64":
+        return  # elsewhere torch may know no such switch
+    done = subprocess.run([sys.executable, "-c", SUBNORMAL], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[0.0, 0.0]\n"
