@@ -137,7 +137,7 @@ def _best_lines(rows: Sequence[BestRow], width: int) -> Iterator[str]:
     untold = any(row.best.untold for row in rows)
     told = not untold or any(set(row.best.behind) - set(row.best.untold) for row in rows)
     if told:
-        yield "May be the fastest (all others are slower, together with 95 %)"
+        yield "May be the fastest (with 95 % the fastest is among them)"
     else:
         yield f"Shortest time, and how many times as long others take ({ONE_REPEAT})"
     columns = ["shortest time", "algorithm"]

@@ -1,9 +1,10 @@
 """Which arms may be the fastest: all that are not certainly slower than the one with the shortest time.
 
 "First" is a draw among those that noise alone puts in order. Each arm is tested against the one with the shortest
-time, one-sided, Welch on log time with its own variance, at 5 % over the number of tests (Bonferroni): all arms that
-leave the set are slower together with 95 %, and the truly fastest one is in it at least as often (Hsu's multiple
-comparisons with the best have the same aim; they pool variances, which a noisy arm defeats).
+time, one-sided, Welch on log time with its own variance, at 5 % over the number of tests (Bonferroni). So the truly
+fastest one is in the set with 95 % (a selection, as Gupta's and Hsu's multiple comparisons with the best, which pool
+variances; a noisy arm defeats that). Of an arm that left the set it follows that it is not the fastest, and not that it
+is slower than the one in front: that one is picked since its mean is the shortest.
 """
 
 from __future__ import annotations

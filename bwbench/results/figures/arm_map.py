@@ -222,7 +222,7 @@ def how_to_read(cells: Mapping[tuple[str, int], MapCell], where: str) -> str:
     words = [f"Numbers: time over the shortest {where}."]
     if any(cell.best for cell in cells.values()):
         words.append(
-            "Dark: may be the fastest, whatever the number; all others are slower, together with 95 % a column "
+            "Dark: may be the fastest, whatever the number; with 95 % a column the fastest is among them "
             "(one-sided Welch's t on log time against the first, Bonferroni)."
         )
     if not all(cell.races for cell in cells.values()):

@@ -160,7 +160,7 @@ def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race
     words = []
     if any(cell.best for cell in every):
         words.append(
-            "Full marks: may be the fastest; hollow: slower, together with 95 % a bandwidth (one-sided Welch's t on "
+            "Full marks: may be the fastest; with 95 % a bandwidth the fastest is among them (one-sided Welch's t on "
             "log time against the first, Bonferroni)."
         )
     if any(cell.untold for cell in every):
