@@ -155,8 +155,10 @@ def test_a_number_has_to_support_its_claim(
         ),
         (Value("ratio", 2.0, 3, bound=">", side=1), "is at least 2.00 times as fast as b"),
         (Value("ratio", 0.5, 3, bound="<", side=-1), "takes at least 2.00 times as long as b"),
-        (Value("ratio", 8.0, 5, bound="<"), "cannot be set beside b, since it seldom arrives in time"),
-        (Value("ratio", 0.2, 5, bound=">"), "cannot be set beside b, which seldom arrives in time"),
+        (Value("ratio", 1.1, 5, 1.01, 1.2, side=1), "is 1.10 times as fast as b, if only just"),
+        (Value("ratio", 0.9, 5, 0.8, 0.99, side=-1), "takes 1.11 times as long as b, if only just"),
+        (Value("ratio", 8.0, 5, bound="<"), "cannot be set beside b, since too few of its repeats arrive in time"),
+        (Value("ratio", 0.2, 5, bound=">"), "cannot be set beside b, too few of whose repeats arrive in time"),
     ],
 )
 def test_a_verdict_says_what_the_interval_supports(value: Value, words: str) -> None:
@@ -205,8 +207,8 @@ UNTOLD = "and cannot be told from it"
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=1), "crosses b at 20 Mbit/s, and is faster below"),
-        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=-1), "crosses b at 20 Mbit/s, and is faster above"),
+        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=1), "crosses b at 20 Mbit/s (15 to 30 Mbit/s), and is faster below"),
+        (Value("bit/s", 20e6, 3, 15e6, 30e6, side=-1), "crosses b at 20 Mbit/s (15 to 30 Mbit/s), and is faster above"),
         (Value("bit/s", 20e6, 3, 15e6, None, side=-1), f"is slower than b up to 15 Mbit/s, {UNTOLD} above"),
         (Value("bit/s", 20e6, 3, None, 30e6, side=-1), f"is faster than b from 30 Mbit/s on, {UNTOLD} below"),
         (Value("scale", 2.0, 3, 1.5, None, side=1), f"is slower than b where S/(B·T) is below 1.5, {UNTOLD} above"),
@@ -216,7 +218,11 @@ UNTOLD = "and cannot be told from it"
             "has no crossover with b that is given, since its cells are host-bound",
         ),
         (Value("words", None, 3, words="no trend"), "has no crossover with b that can be told"),
-        (Value("scale", 2.0, 3, 1.5, 3.0, side=1), "crosses b where S/(B·T) is 2.0, and is faster where it is larger"),
+        (Value("bit/s", 20e6, 3, 10e6, 30e6, side=1), "crosses b somewhere from 10 to 30 Mbit/s, and is faster below"),
+        (
+            Value("scale", 2.0, 3, 1.5, 3.0, side=1),
+            "crosses b where S/(B·T) is 2.0 (1.5 to 3.0), and is faster where it is larger",
+        ),
         (
             Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured"),
             f"is faster than b up to 90 Mbit/s, {UNTOLD} above",
