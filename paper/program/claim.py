@@ -103,8 +103,8 @@ class Claim(BaseModel):
         of: the quantity that is compared or quoted; ``samples a second`` of cells without a target.
         key: of ``config``: the dotted key whose value is quoted.
         part: of errors: ``median``, ``95 %`` or ``most``, of composed times also ``inside``, those inside their
-            interval; of ``cells``: ``composed``, ``host-bound``, ``seeds`` or ``arms``; of a crossover ``bandwidth`` or
-            ``scale``, its S/(B·T).
+            interval; of ``cells``: ``composed``, ``host-bound``, ``seeds`` or ``arms``, those that race; of a crossover
+            ``bandwidth`` or ``scale``, its S/(B·T).
         arms: of ``fastest``: among these; all but ``no-communication`` where there are none.
         target: of the metric of the cells' target; another one than theirs is asked of their curves. Nothing but
             ``TO_TARGET`` depends on it, so that it may stand among the defaults of an experiment.

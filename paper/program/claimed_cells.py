@@ -19,7 +19,7 @@ from bwbench.results.analysis.cells import DONE, concerns_no_link, is_reference,
 from bwbench.results.analysis.host_bound import OwnSteps
 from bwbench.results.analysis.spent import Spent, spent
 
-_NONE_OR_SOME = ("link.overrides", "link.trace")
+_NONE_OR_SOME = ("link.overrides", "link.trace", "dilation")
 _FREE_TO_DIFFER = ("seed", "limit.", "optimizer.", "plugins", "link.seed")  # the repeat, and what is tuned for each arm
 
 
@@ -109,7 +109,8 @@ def matches(folder: CellFolder, where: Mapping[str, Any]) -> bool:
     """Whether a cell has these settings. What no link and no number of nodes concerns fits any of them.
 
     ``link.preset`` takes the name of a preset, nodes that differ set aside; ``link.overrides`` says whether there are
-    such nodes, ``link.trace`` whether the link follows a recording: ``none`` or ``some``.
+    such nodes, ``link.trace`` whether the link follows a recording, ``dilation`` whether time runs slower: ``none`` or
+    ``some``.
     """
     config = folder.cell.config
     alone, linkless = is_reference(folder.cell), concerns_no_link(folder.cell)

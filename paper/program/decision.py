@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bwbench.base.plain_data import mapping_at
 from bwbench.base.units import DURATION, MEMORY
-from bwbench.methods.roles import METHOD, REFERENCE
+from bwbench.methods.roles import HEADROOM, METHOD, REFERENCE
 from bwbench.records import CellFolder
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, target_at
 from bwbench.results.analysis.cells import setting_of, standing_of
@@ -27,6 +27,7 @@ from paper.program.spoken import named
 
 _DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fast", "over DDP", "over one node", "n")
 _RATED = ("step", "times as many", "n")
+_SPELLED = {"sgd": "SGD", "muon": "Muon", "adamw": "AdamW"}
 _DIGITS = 2
 _WIDE = 26  # letters
 _NONE: Lines = (phrase("–"),)
@@ -51,7 +52,8 @@ def decision_table(
 ) -> Table:
     """A row for each setting: the method with the shortest mean time there, who may be as fast, and what it gains.
 
-    What it gains over DDP is that over DDP with its optimizer, where that was run: else the optimizer's gain is in it.
+    What it gains over DDP is that over DDP that learns as it does (optimizer, average of weights), where that was run:
+    else what DDP had stands below, and the gain of the rest is in it.
 
     Args:
         decisions: in the order of the rows.
@@ -82,11 +84,12 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     yield [phrase(*name, marks, one.mark), *options]
     yield _wrapped(named([names.get(arm, arm) for arm in others])) if value.side == 0 else _NONE
     ddp = _ddp_beside(records, claim.experiment, first)
-    gain, optimizers = _gain(claim, first, [ddp], records), _optimizers(records, claim.experiment, ddp)
-    same = optimizers == _optimizers(records, claim.experiment, first)
-    yield gain if same or gain is _NONE else [*gain, phrase(f"with {', '.join(sorted(optimizers)).upper()}")]
+    gain, (optimizer, *average) = _gain(claim, first, [ddp], records), _learning(records, claim.experiment, ddp)
+    same = (optimizer, *average) == _learning(records, claim.experiment, first)
+    beside = phrase(f"with {_SPELLED.get(optimizer, optimizer)}{'' if average else ' alone'}")
+    yield gain if same or gain is _NONE else [*gain, beside]
     yield _gain(claim, first, _alone(records, claim.experiment), records)
-    raced = {folder.cell.arm for folder in records.done(claim.experiment)}
+    raced = {folder.cell.arm for folder in records.done(claim.experiment) if standing_of(folder.cell).role != HEADROOM}
     yield [
         phrase(Number(f"{claim.name} n", str(value.num))),
         phrase("of ", Number(f"{claim.name} arms", str(len(raced))), " arms"),
@@ -101,16 +104,19 @@ def _target(claim: Claim, folder: CellFolder) -> str:
 
 
 def _ddp_beside(records: Records, experiment: str, arm: str) -> str:
-    """DDP with the optimizer of an arm; where that was not run, DDP."""
-    wanted = _optimizers(records, experiment, arm)
+    """DDP that learns as an arm does; where that was not run, with its optimizer; else DDP."""
+    wanted = _learning(records, experiment, arm)
     labels = {str(folder.cell.arm) for folder in records.done(experiment)}
-    alike = (one for one in sorted(labels) if one.partition("(")[0] == "ddp")
-    return next((one for one in alike if _optimizers(records, experiment, one) == wanted), "ddp")
+    how = {one: _learning(records, experiment, one) for one in sorted(labels) if one.partition("(")[0] == "ddp"}
+    same_optimizer = (one for one, learns in how.items() if learns[:1] == wanted[:1])
+    return next((one for one, learns in how.items() if learns == wanted), next(same_optimizer, "ddp"))
 
 
-def _optimizers(records: Records, experiment: str, arm: str) -> set[str]:
-    cells = (folder.cell for folder in records.done(experiment) if folder.cell.arm == arm)
-    return {str(mapping_at(cell.config, "optimizer").get("name")) for cell in cells}
+def _learning(records: Records, experiment: str, arm: str) -> tuple[str, ...]:
+    """The optimizer of an arm, and ``average`` where one of its weights counts."""
+    config = next((folder.cell.config for folder in records.done(experiment) if folder.cell.arm == arm), {})
+    averages = mapping_at(config, "weight_average").get("name", "none") != "none"
+    return (str(mapping_at(config, "optimizer").get("name")), *(["average"] if averages else []))
 
 
 def _alone(records: Records, experiment: str) -> list[str]:

@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from bwbench.methods.roles import HEADROOM
 from bwbench.records import CellFolder
 from bwbench.results.analysis.caveats import composed_errors, link_errors
-from bwbench.results.analysis.cells import is_composed, is_reference, value_at
+from bwbench.results.analysis.cells import is_composed, is_reference, standing_of, value_at
 from bwbench.results.analysis.statistics import estimate, geometric_interval, log_interval
 from paper.program.claim import Claim, Unit, Value
 from paper.program.claimed_cells import (
@@ -85,7 +86,8 @@ def _cells(claim: Claim, records: Records) -> Value:
     elif claim.part == "seeds":
         return Value("number", float(len({f.cell.config["seed"] for f in here})), len(here))
     elif claim.part == "arms":
-        return Value("number", float(len({f.cell.arm for f in here})), len(here))
+        racing = {f.cell.arm for f in here if standing_of(f.cell).role != HEADROOM}
+        return Value("number", float(len(racing)), len(here))
     return Value("number", float(len(here)), len(here))
 
 
@@ -98,7 +100,7 @@ def _machine_hours(claim: Claim, records: Records) -> Value:
 
 
 def _composed_error(claim: Claim, records: Records) -> Value:
-    found = composed_errors(_experiment(claim, records))
+    found = composed_errors(folder for folder in _experiment(claim, records) if matches(folder, claim.where))
     if not found:
         raise MissingRecordsError(f"claim {claim.name!r}: no cell of {claim.experiment} was made whole and composed")
     if claim.part == "whole":

@@ -12,7 +12,7 @@ from dataclasses import replace
 from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.text import Number, Phrase, phrase
 from paper.program.claim import RATE, Claim, Value
-from paper.program.claim_words import bare_text, number_text
+from paper.program.claim_words import bare_text, ends_text, number_text
 
 _MOST_NAMED = 4  # arms in a sentence; the table names all
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -24,6 +24,8 @@ _ALIKE = {
     "wire bytes per step": "needs as many bytes in a step as",
     RATE: "makes as many samples a second as",
 }
+_JUST = 1.025  # a ratio whose nearer end is below that
+_VAGUE = 2.5  # a crossover whose ends differ by more is a range
 _NEEDED = {"samples": "samples", "wire bytes": "bytes", "wire bytes per step": "bytes in a step"}
 
 
@@ -32,6 +34,11 @@ def spoken_text(claim: Claim, value: Value) -> Phrase:
 
     ``is 1.85 times as fast as ddp``, ``takes 1.5 times as long as ddp``, ``cannot be told from ddp in time to target``.
     """
+    said = _predicate(claim, value)
+    return phrase(said, ", if only just") if _is_close(claim, value) else said
+
+
+def _predicate(claim: Claim, value: Value) -> Phrase:
     over = reference_name(claim)
     if claim.kind == "crossover":
         return _crossover(claim, value, over)
@@ -109,10 +116,16 @@ def _is_alike(claim: Claim, value: Value) -> bool:
     return known and MARGIN * (value.low or 0.0) >= 1.0 and (value.high or math.inf) <= MARGIN
 
 
+def _is_close(claim: Claim, value: Value) -> bool:
+    """Whether the interval of a ratio just leaves out "no difference": of so many that are read one by one, some do."""
+    nearest = {1: value.low, -1: value.high and 1 / value.high}.get(value.side)
+    return claim.kind == "ratio" and nearest is not None and nearest < _JUST
+
+
 def _one_sided(value: Value, over: str) -> str:
     """Of one of two arms too few repeats arrive for an estimate, which is not the same as that they are alike."""
-    late = "which seldom arrives in time" if value.bound == ">" else "since it seldom arrives in time"
-    return f"cannot be set beside {over}, {late}"
+    late = "too few of whose repeats arrive" if value.bound == ">" else "since too few of its repeats arrive"
+    return f"cannot be set beside {over}, {late} in time"
 
 
 def _untold(value: Value, over: str) -> str:
@@ -152,7 +165,10 @@ def _crossover(claim: Claim, value: Value, over: str) -> Phrase:
     at = phrase("a value in between") if value.value is None else bare_text(claim, value)
     larger, smaller = ("where it is larger", "where it is smaller") if in_scale else ("below", "above")
     which = {1: f", and is faster {larger}", -1: f", and is faster {smaller}", 0: ""}[value.side]
-    return phrase(f"crosses {over} ", "where S/(B·T) is " if in_scale else "at ", at, which)
+    ends = ends_text(claim, value)
+    if value.high > _VAGUE * value.low:  # a point would say more than is known
+        return phrase(f"crosses {over} somewhere ", "where S/(B·T) is " if in_scale else "from ", ends, which)
+    return phrase(f"crosses {over} ", "where S/(B·T) is " if in_scale else "at ", at, " (", ends, ")", which)
 
 
 def _one_end(claim: Claim, value: Value, over: str) -> Phrase:
