@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ _DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fa
 _RATED = ("step", "times as many", "n")
 _SPELLED = {"sgd": "SGD", "muon": "Muon", "adamw": "AdamW"}
 _DIGITS = 2
-_WIDE = 26  # letters
+_WIDE = 22  # letters
 _NONE: Lines = (phrase("–"),)
 
 
@@ -78,7 +79,7 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     target = Number(f"decision target {claim.name}", _target(claim, of_nodes[0]))
     yield [phrase(settings_text(claim, "link.").replace("latency ", "")), phrase("to ", target)]
     yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
-    name, *options = _in_two(names.get(first, first))
+    name, *options = _in_lines(names.get(first, first))
     asked = ((FIRST_CROSSING_MARK, value.first_crossing), (HOST_BOUND_MARK, one.host_bound))
     marks = "".join(mark for mark, holds in asked if holds)
     yield [phrase(*name, marks, one.mark), *options]
@@ -158,24 +159,23 @@ def rates_table(label: str, caption: str, folders: Sequence[CellFolder], baselin
         return
     keys = _varying([row.condition for row in compared.rates])
     head = ["arm", *(key.rpartition(".")[2] for key in keys), *_RATED]
-    rows = [[_in_two(compared.labels.get(row.algorithm, row.algorithm)),
+    rows = [[_in_lines(compared.labels.get(row.algorithm, row.algorithm)),
              *([phrase(str(row.condition.get(key) or "–"))] for key in keys), *_rate_cells(label, row)]
             for row in compared.rates]  # fmt: skip
     yield Table(label, phrase(caption), [phrase(name) for name in head], rows)
 
 
 def _wrapped(names: str) -> Lines:
-    """In two lines, the second at ``and``, where one would make the table wider than a page."""
-    first, joint, last = names.rpartition(" and ")
-    return [phrase(names)] if len(names) <= _WIDE or not first else [phrase(first), phrase(joint.lstrip(), last)]
+    """In as many lines as it takes for the table to be no wider than a page."""
+    return [phrase(line) for line in textwrap.wrap(names, _WIDE, break_long_words=False, break_on_hyphens=False)]
 
 
-def _in_two(arm: str) -> Lines:
-    """Its options, or what a name says beside (``with Muon``), below it: one line would be as wide as a column."""
+def _in_lines(arm: str) -> Lines:
+    """Its options, or what a name says beside (``with Muon``), below it: in one line the table would be too wide."""
     name, _, options = arm.partition("(")
     if options:
         return [phrase(name), phrase(f"({options}")]
-    return [phrase(part) for part in re.split(r" (?=(?:of|on|with) )", arm, maxsplit=1)]
+    return [phrase(part) for part in re.split(r" (?=(?:of|on|with) )", arm)]
 
 
 def _rate_cells(label: str, row: RateRow) -> Iterator[Lines]:

@@ -103,7 +103,6 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m bwbench.training.loop.virtual_worker CELL_JSON", file=sys.stderr)
         return EXIT_USER_INPUT
     leave_compiler_out()
-    flush_subnormal_numbers()
     gc.freeze()  # torch's own objects, which stay: looking at them again and again takes up to 3 % of a training
     line = Channel.from_environment()
     try:
@@ -156,4 +155,5 @@ def train(cell: Cell, environment: WorkerEnvironment, attempt: Path, line: Chann
 
 
 if __name__ == "__main__":
+    flush_subnormal_numbers()  # of this process, and not of one that calls main
     sys.exit(main(sys.argv[1:]))

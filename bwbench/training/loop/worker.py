@@ -43,7 +43,6 @@ def main(arguments: list[str]) -> int:
         return EXIT_USER_INPUT
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     leave_compiler_out()
-    flush_subnormal_numbers()
     channel = Channel.from_environment()
     recorder: Recorder | None = None
     external: ExternalRun | None = None
@@ -171,4 +170,5 @@ def _unwrapped(function: Any, wrapper: str) -> Any:
 
 
 if __name__ == "__main__":
+    flush_subnormal_numbers()  # of this process, and not of one that calls main
     sys.exit(main(sys.argv[1:]))

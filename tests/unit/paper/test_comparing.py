@@ -180,11 +180,16 @@ def test_the_gain_over_ddp_is_that_over_ddp_with_the_same_optimizer(
 ) -> None:
     """Else the table says with which one."""
     claim = _claim(kind="fastest", target=0.7)
-    row, made_with = Decision(claim, evaluate(claim, records), " e1"), {"ddp": "sgd", "single": "muon"}
-    monkeypatch.setattr("paper.program.decision._optimizers", lambda _, __, arm: {made_with.get(arm, "muon")})
+    row, made_with = Decision(claim, evaluate(claim, records), " e1"), {"ddp": ("sgd",)}
+    monkeypatch.setattr("paper.program.decision._learning", lambda _, __, arm: made_with.get(arm, ("muon", "average")))
     monkeypatch.setattr("paper.program.decision._gain", lambda _, arm, rivals, __: [phrase(rivals[0])])
-    assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == ["ddp", "with SGD"]
-    made_with["ddp"] = "muon"
+    assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == ["ddp", "with SGD alone"]
+    made_with["ddp"] = ("muon",)
+    assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == [
+        "ddp",
+        "with Muon alone",
+    ]
+    made_with["ddp"] = ("muon", "average")
     assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == ["ddp"]
 
 
@@ -198,8 +203,8 @@ def test_the_gain_is_over_the_fastest_arm_of_one_node(records: Records, monkeypa
 
 def test_names_that_are_too_wide_for_a_table_stand_in_short_lines() -> None:
     assert [plain(line) for line in _wrapped("bytegrad, powersgd, single and ring-fp16")] == [
-        "bytegrad, powersgd, single",
-        "and ring-fp16",
+        "bytegrad, powersgd,",
+        "single and ring-fp16",
     ]
     assert len(_wrapped("single and powersgd")) == 1 and len(_wrapped("diloco(period=16,outer_lr=0.7)")) == 1
 
