@@ -71,7 +71,7 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     of_nodes = [folder for folder in cells if standing_of(folder.cell).role == METHOD] or cells
     setting, scale = setting_of(of_nodes[0].cell.config), scale_of(of_nodes[:1])
     first, *others = value.words.split("|")
-    step = "" if setting.step_time_s is None else f", step {DURATION.show(setting.step_time_s, _DIGITS)}"
+    step = "" if setting.step_time_s is None else f", {DURATION.show(setting.step_time_s, _DIGITS)}"
     size = "" if scale.gradient_bytes is None else f"{MEMORY.format(float(f'{scale.gradient_bytes:.2g}'))}"
     at = None if setting.medium == "shared" else scale.at(setting.bandwidth_bps)  # nobody has the whole air
     yield [phrase(str(setting.nodes))]
