@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 
@@ -50,6 +49,8 @@ import threading
 import torch
 from bwbench.training.loop.worker import flush_subnormal_numbers
 
+known = torch.set_flush_denormal(True)  # whether this processor has it
+torch.set_flush_denormal(False)
 small = torch.full((4, 4), 1e-39)
 assert (small * 1).max() > 0
 flush_subnormal_numbers()
@@ -57,12 +58,10 @@ found = [(small * 1).max().item()]
 thread = threading.Thread(target=lambda: found.append((small @ torch.eye(4)).max().item()))
 thread.start()
 thread.join()
-print(found)
+print(known, [value == 0 for value in found])
 """
 
 
 def test_numbers_smaller_than_any_normal_one_are_nought_in_a_worker_and_in_its_threads() -> None:
-    if platform.machine() != "x86_64":
-        return  # elsewhere torch may know no such switch
     done = subprocess.run([sys.executable, "-c", SUBNORMAL], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "[0.0, 0.0]\n"
+    assert done.stdout in ("True [True, True]\n", "False [False, False]\n")
