@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bwbench.base.registry import FIGURES
-from bwbench.results.analysis.caveats import COMPOSED_MARK
-from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK, at_target
-from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
+from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.results import Results, load_results, regrouped, results_of
 from bwbench.results.figures.album import save
 from bwbench.results.figures.base import AbstractFigure
@@ -19,12 +17,10 @@ from bwbench.results.section.threats import link_table
 from bwbench.results.section.time_and_accuracy import accuracy_blocks, baseline_of, speedup_blocks, time_blocks
 from paper.program.comparing import metric_of
 
-_MARKS = (COMPOSED_MARK, FIRST_CROSSING_MARK, HOST_BOUND_MARK)
-
 
 @dataclass
 class Pictures:
-    """Draws each picture once, into ``folder``. What a mark means stands below the first one that has it.
+    """Draws each picture once, into ``folder``. What must be said of its records stands in ``notes``, not below it.
 
     Attributes:
         beside: records of single experiments that are kept elsewhere; what is said of ``all`` leaves them out.
@@ -37,7 +33,7 @@ class Pictures:
     skipped: list[str] = field(default_factory=list)
     _drawn: dict[tuple[str, str, str, bool, float | None], str | None] = field(default_factory=dict)
     _results: dict[str, list[Results]] = field(default_factory=dict)
-    _explained: set[str] = field(default_factory=set)
+    _notes: dict[str, Sequence[str]] = field(default_factory=dict)
 
     def draw(
         self, name: str, experiment: str, group: str = "", *, wide: bool = False, target: float | None = None
@@ -52,6 +48,17 @@ class Pictures:
         if key not in self._drawn:
             self._drawn[key] = self._draw(name, experiment, group, wide=wide, target=target)
         return self._drawn[key]
+
+    def notes(self) -> Mapping[tuple[str, ...], Sequence[str]]:
+        """What must be said of the records behind the pictures drawn so far, by the stems of all that it is said of."""
+        stems_of: dict[str, list[str]] = {}
+        for stem, notes in self._notes.items():
+            for note in notes:
+                stems_of.setdefault(note, []).append(stem)
+        found: dict[tuple[str, ...], list[str]] = {}
+        for note, stems in stems_of.items():
+            found.setdefault(tuple(stems), []).append(note)
+        return found
 
     def tables(
         self, kind: str, experiment: str, group: str = "", baseline: str | None = None, target: float | None = None
@@ -89,9 +96,9 @@ class Pictures:
                 asked = "" if target is None else f"to-{target:g}"
                 stem = "_".join(part for part in (experiment, name, one.label, asked) if part)
                 width = PAGE_IN if wide else COLUMN_IN
-                drawn = figure.draw(one, width, self._explained)
+                drawn = figure.draw(one, width, one.notes)
                 save(drawn, figure.table(one), one, name, self.folder / stem)
-                self._explained |= {mark for mark in _MARKS for note in one.notes if note.startswith(mark)}
+                self._notes[stem] = one.notes
                 return stem
             why = reason
         self.skipped.append(f"figure {name} of {experiment} {group}".rstrip() + f": {why}")

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from bwbench.base.errors import ConfigError, Problem
 from bwbench.results.section.content import Table
 from bwbench.results.section.write import latex_table, markdown_table
-from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer, macro_name, markdown
+from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer, macro_name, markdown, phrase
 from paper.program.arms import arms_table
 from paper.program.claim import COMPARISONS
 from paper.program.decision import Decision, decision_table, rates_table
@@ -141,7 +141,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
     Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``, ``decision``,
-    ``rates``, ``arms``, ``studies`` and ``evidence``.
+    ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
@@ -194,6 +194,13 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     def studies(caption: str, *names: str) -> str:
         return shown(studies_table("studies", caption, names, quotes.records))
 
+    def notes() -> str:
+        """A paragraph for those of the same pictures, behind their names."""
+        return "\n\n".join(
+            f"**{', '.join(map(format.reference, stems))}.** {format.writer.write(phrase(' '.join(said)))}"
+            for stems, said in pictures.notes().items()
+        )
+
     def marked(found: tuple[Phrase, int | None]) -> str:
         words, number = found
         return format.writer.write(words) + ("" if number is None else format.mark(number))
@@ -217,6 +224,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "rates": rates,
         "arms": arms,
         "studies": studies,
+        "notes": notes,
         "evidence": lambda: format.evidence(quotes.evidence()),
     }
     try:

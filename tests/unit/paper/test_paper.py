@@ -80,9 +80,13 @@ def test_pictures_and_tables_of_another_target_stand_beside_those_of_the_cells_o
     for caption, target in (("Their own.", ""), ("Lower.", ", target=0.70")):
         prose += f'\n{{{{ figure("bandwidth", "study", "{caption}"{target}) }}}}\n'
         prose += f'\nSee{{{{ see("bandwidth", "study"{target}) }}}}.\n\n{{{{ tables("times", "study"{target}) }}}}\n'
+    prose += "\n# Notes\n\n{{ notes() }}\n"
     build_paper(write_paper(tmp_path / "paper", prose=prose), results, tmp_path / "out", with_pdf=False)
     text = (tmp_path / "out/paper.md").read_text()
     assert "**Figure 2.** Lower." in text and "(Figure 2)" in text
+    said = text.partition("Notes")[2]
+    assert said.count("Arms differ in more than one thing") == 1 and "**Figure 1, Figure 2.**" in said
+    assert "**Figure 1.** ‡ First crossing" in said and "**Figure 2.** Unknown until run again" in said
     own, lower = (
         json.loads((tmp_path / f"out/figures/study_bandwidth{end}.json").read_text()) for end in ("", "_to-0.7")
     )
