@@ -56,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(path)
     for line in paper.left_out:
         print(f"left out: {line}", file=sys.stderr)
+    for line in paper.too_large:
+        print(f"too large: {line}", file=sys.stderr)
     return EXIT_OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from bwbench.base.plain_data import JsonObject, list_at, mapping_at
@@ -15,6 +16,7 @@ from bwbench.results.text import Number, phrase, significant
 
 _HEAD = ("arm", "algorithm", "collective", "codec", "optimizer", "rate", "sent a step")
 _DIGITS = 3
+_WIDE = 34  # letters of small type: a table of more is wider than its page
 
 
 def arms_table(label: str, caption: str, folders: Sequence[CellFolder]) -> Iterator[Table]:
@@ -39,7 +41,7 @@ def _cells(label: str, arm: str, folders: Sequence[CellFolder]) -> Iterator[Line
     rates = sorted({rate for one in folders if (rate := _rate(one)) is not None})
     sent = [found for one in folders if (found := _sent(one)) is not None]
     name, _, options = arm.partition("(")
-    yield [phrase(name), *([phrase(f"({options}")] if options else [])]
+    yield [phrase(name), *map(phrase, _wrapped(f"({options}".replace(",", ", ")) if options else [])]
     yield _component(label, arm, mapping_at(config, "algorithm"))
     yield _component(label, arm, mapping_at(config, "collective"))
     yield [line for one in codecs for line in _component(label, arm, one)] or [phrase("–")]
@@ -58,7 +60,12 @@ def _component(label: str, arm: str, component: JsonObject) -> Lines:
     ]
     if not options:
         return [phrase("–" if name == "none" else name)]
-    return [phrase(name), phrase(Number(f"{label} {arm} {name} options", ", ".join(options)))]
+    lines = enumerate(_wrapped(", ".join(options)))
+    return [phrase(name), *(phrase(Number(f"{label} {arm} {name} options {line}", text)) for line, text in lines)]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDE, break_long_words=False, break_on_hyphens=False)
 
 
 def _joined(numbers: Iterator[Number]) -> Iterator[Number | str]:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,7 @@ _READ = "markdown+raw_tex+pipe_tables-implicit_figures"
 PACKAGES = "texlive-latex-recommended latexmk lmodern pandoc"
 _EPOCH = "1704067200"  # any fixed moment: a date of building would make every PDF differ
 _LONGEST_S = 300.0
+_LETTER_PT = 5.0  # so far beyond its column nobody sees text
 
 
 class Section(BaseModel):
@@ -106,10 +107,12 @@ class Paper:
     Attributes:
         paths: files written.
         left_out: one line for each section or picture that is not there, and why.
+        too_large: what reaches beyond its column or page, in the words of TeX's log.
     """
 
     paths: list[Path] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    too_large: list[str] = field(default_factory=list)
 
 
 def build_paper(source: Path, results: Path, out: Path, *, strict: bool = False, with_pdf: bool = True) -> Paper:
@@ -143,6 +146,7 @@ def build_paper(source: Path, results: Path, out: Path, *, strict: bool = False,
     _write_values(quotes, out, paper)
     if with_pdf:
         paper.paths.append(pdf(NAME, out))
+        paper.too_large += too_large((out / f"{NAME}.log").read_text(encoding="utf-8", errors="replace"))
     return paper
 
 
@@ -240,6 +244,15 @@ def _numbered(text: str, first: int) -> str:
 def pandoc(text: str, arguments: Sequence[str], folder: Path) -> str:
     """``text`` through pandoc, run in ``folder``; raises UnfitMachineError where it is missing or refuses."""
     return _run(["pandoc", *arguments], folder, text)
+
+
+def too_large(log: str) -> Iterator[str]:
+    """What TeX's log says of text, tables and pictures that reach beyond their column or page by more than a letter."""
+    for found in re.finditer(
+        r"Overfull \\hbox \(([\d.]+)pt too wide\).*|Float too large for page by ([\d.]+)pt.*", log
+    ):
+        if float(found[1] or found[2]) > _LETTER_PT:
+            yield found[0]
 
 
 def pdf(name: str, folder: Path) -> Path:

@@ -24,7 +24,7 @@ from paper.program.claim_words import ends_text, number_text
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 from paper.program.evidence import settings_text
-from paper.program.spoken import named
+from paper.program.spoken import name_of, named
 
 _DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fast", "over DDP", "over one node", "n")
 _RATED = ("step", "times as many", "n")
@@ -79,11 +79,11 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     target = Number(f"decision target {claim.name}", _target(claim, of_nodes[0]))
     yield [phrase(settings_text(claim, "link.").replace("latency ", "")), phrase("to ", target)]
     yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
-    name, *options = _in_lines(names.get(first, first))
+    name, *options = _in_lines(name_of(first, claim.experiment, names))
     asked = ((FIRST_CROSSING_MARK, value.first_crossing), (HOST_BOUND_MARK, one.host_bound))
     marks = "".join(mark for mark, holds in asked if holds)
     yield [phrase(*name, marks, one.mark), *options]
-    yield _wrapped(named([names.get(arm, arm) for arm in others])) if value.side == 0 else _NONE
+    yield _wrapped(named([name_of(arm, claim.experiment, names) for arm in others])) if value.side == 0 else _NONE
     ddp = _ddp_beside(records, claim.experiment, first)
     gain, (optimizer, *average) = _gain(claim, first, [ddp], records), _learning(records, claim.experiment, ddp)
     same = (optimizer, *average) == _learning(records, claim.experiment, first)

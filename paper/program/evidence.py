@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from paper.program.claim_words import bare_text, ends_text
 from paper.program.spoken import as_said, reference_name
 
 HEAD = ("", "what", "value", "interval", "n", "", "records")
-_WIDTHS = (5, 43, 15, 19, 7, 5, 20)  # in hundredths of the page
+_WIDTHS = (5, 48, 13, 18, 7, 5, 18)  # in hundredths of the page
 _SHORT = {
     "link.bandwidth": "", "link.latency": "latency", "link.preset": "", "batch_size": "batch",
     "link.medium": "", "link.overrides": "slower nodes", "link.trace": "recording", "link.wired": "wired",
@@ -61,7 +62,8 @@ def row_texts(row: Row) -> Sequence[Phrase]:
     asked = ((COMPOSED_MARK, value.composed), (FIRST_CROSSING_MARK, value.first_crossing))
     marks = "".join(mark for mark, holds in (*asked, (HOST_BOUND_MARK, row.host_bound)) if holds)
     missed = f"; {value.num_censored} not reached" if value.num_censored else ""
-    what = phrase(_what(claim, value, turned=key != claim.name) + missed)
+    said_of = re.sub(r",(?=\S)", ", ", _what(claim, value, turned=key != claim.name))  # so that long labels break
+    what = phrase(said_of + missed)
     num = value.num if value.num_timed is None else f"{value.num_timed} timed"
     return (what, number, ends, phrase(str(num)), phrase(marks), phrase(claim.experiment))
 

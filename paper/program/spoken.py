@@ -69,12 +69,18 @@ def _predicate(claim: Claim, value: Value) -> Phrase:
     return phrase(words[0], amount, f" {words[1]} {over}")
 
 
+def name_of(arm: str, experiment: str, names: Mapping[str, str]) -> str:
+    """What a sentence calls an arm: the name that it has in an experiment (``EXPERIMENT/ARM``), or anywhere."""
+    return names.get(f"{experiment}/{arm}", names.get(arm, arm))
+
+
 def with_names(claim: Claim, value: Value, names: Mapping[str, str]) -> tuple[Claim, Value]:
     """Both with the arms that a sentence would name called by these names."""
-    said = claim.model_copy(update={"over": names.get(claim.over, claim.over)})
+    said = claim.model_copy(update={"over": name_of(claim.over, claim.experiment, names)})
     if claim.kind != "fastest":
         return said, value
-    return said, replace(value, words="|".join(names.get(arm, arm) for arm in value.words.split("|")))
+    words = (name_of(arm, claim.experiment, names) for arm in value.words.split("|"))
+    return said, replace(value, words="|".join(words))
 
 
 def as_said(claim: Claim, value: Value) -> tuple[str, Value]:
@@ -183,7 +189,6 @@ def _one_end(claim: Claim, value: Value, over: str) -> Phrase:
         before, behind = f" where S/(B·T) is {where} ", f", and cannot be told from it {elsewhere}"
     else:
         on_slow = value.low is not None
-        before, behind = (" up to ", ", and cannot be told from it above") if on_slow else (
-            " from ", " on, and cannot be told from it below"
-        )  # fmt: skip
+        where, elsewhere = ("below", "above") if on_slow else ("above", "below")
+        before, behind = f" {where} ", f", and cannot be told from it {elsewhere}"
     return phrase(f"is {'faster' if (value.side > 0) == on_slow else 'slower'} than {over}{before}", number, behind)

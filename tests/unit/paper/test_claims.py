@@ -209,8 +209,8 @@ UNTOLD = "and cannot be told from it"
     [
         (Value("bit/s", 20e6, 3, 15e6, 30e6, side=1), "crosses b at 20 Mbit/s (15 to 30 Mbit/s), and is faster below"),
         (Value("bit/s", 20e6, 3, 15e6, 30e6, side=-1), "crosses b at 20 Mbit/s (15 to 30 Mbit/s), and is faster above"),
-        (Value("bit/s", 20e6, 3, 15e6, None, side=-1), f"is slower than b up to 15 Mbit/s, {UNTOLD} above"),
-        (Value("bit/s", 20e6, 3, None, 30e6, side=-1), f"is faster than b from 30 Mbit/s on, {UNTOLD} below"),
+        (Value("bit/s", 20e6, 3, 15e6, None, side=-1), f"is slower than b below 15 Mbit/s, {UNTOLD} above"),
+        (Value("bit/s", 20e6, 3, None, 30e6, side=-1), f"is faster than b above 30 Mbit/s, {UNTOLD} below"),
         (Value("scale", 2.0, 3, 1.5, None, side=1), f"is slower than b where S/(B·T) is below 1.5, {UNTOLD} above"),
         (Value("scale", 2.0, 3, None, 3.0, side=1), f"is faster than b where S/(B·T) is above 3.0, {UNTOLD} below"),
         (
@@ -225,11 +225,11 @@ UNTOLD = "and cannot be told from it"
         ),
         (
             Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured"),
-            f"is faster than b up to 90 Mbit/s, {UNTOLD} above",
+            f"is faster than b below 90 Mbit/s, {UNTOLD} above",
         ),
         (
             Value("bit/s", None, 3, None, 2e6, side=1, words="below all measured"),
-            f"is slower than b from 2 Mbit/s on, {UNTOLD} below",
+            f"is slower than b above 2 Mbit/s, {UNTOLD} below",
         ),
         (
             Value("bit/s", None, 3, 90e6, None, side=1, words="above all measured", all_told=True),

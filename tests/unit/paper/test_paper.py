@@ -13,6 +13,7 @@ from fixtures_records import Study, write_study
 
 from bwbench.base.errors import ConfigError
 from paper.program import build_paper
+from paper.program.build import too_large
 from paper.program.prose import bare_numbers
 
 needs_tex = pytest.mark.skipif(
@@ -50,6 +51,12 @@ def test_it_builds_both_ways_and_the_same_twice(tmp_path: Path, results: Path) -
     shutil.rmtree(tmp_path / "out")
     build_paper(source, results, tmp_path / "out")
     assert (tmp_path / "out/paper.pdf").read_bytes() == pdf
+
+
+def test_what_reaches_beyond_its_page_is_said() -> None:
+    wide, high = "Overfull \\hbox (78.5pt too wide) in paragraph at lines 6--7", "Float too large for page by 23.4pt on"
+    log = f"This is pdfTeX\n{wide}\n[]\nOverfull \\hbox (0.9pt too wide) in paragraph\nLaTeX Warning: {high} line 9.\n"
+    assert list(too_large(log)) == [wide, f"{high} line 9."]
 
 
 def test_a_direction_that_has_changed_fails(tmp_path: Path, results: Path) -> None:
