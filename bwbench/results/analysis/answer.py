@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from bwbench.base.units import BANDWIDTH
-from bwbench.experiment.config.method_names import BASELINES
+from bwbench.experiment.config.method_names import ALONE, BASELINES
 from bwbench.methods.roles import METHOD, REFERENCE, may_win
 from bwbench.records import CellFolder
 from bwbench.results.analysis.arm_cells import ArmCells, Condition, arms_of
@@ -253,7 +253,9 @@ def _called(name: str, alone: Sequence[str], labels: Mapping[str, str]) -> str:
     if len(alone) == 1:
         return ONE_NODE
     base, _, options = label.partition("(")
-    return f"{ONE_NODE} ({options}" if options else f"{ONE_NODE} ({base})"
+    if not options:
+        return f"{ONE_NODE} ({base})"
+    return f"{ONE_NODE} ({options}" if base == ALONE else f"{ONE_NODE} ({base}, {options}"
 
 
 def setting_phrase(answer: Answer) -> Phrase:

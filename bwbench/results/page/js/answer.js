@@ -42,7 +42,15 @@ function isAlone(row) {
 
 function callerOf(rows, nameOf) {
   const several = rows.filter(isAlone).length > 1;
-  return (row) => (isAlone(row) ? (several ? `${ONE_NODE} (${nameOf(row.arm)})` : ONE_NODE) : nameOf(row.arm));
+  return (row) => (isAlone(row) ? (several ? aloneName(nameOf(row.arm)) : ONE_NODE) : nameOf(row.arm));
+}
+
+/** `one node (optimizer=muon)` of `single(optimizer=muon)`; of other names all of it, in the brackets. */
+function aloneName(name) {
+  const at = name.indexOf("(");
+  if (at < 0) return `${ONE_NODE} (${name})`;
+  const base = name.slice(0, at), options = name.slice(at + 1);
+  return base === "single" ? `${ONE_NODE} (${options}` : `${ONE_NODE} (${base}, ${options}`;
 }
 
 function sameBatch(one, other) {

@@ -146,6 +146,7 @@ def test_names_of_several_lone_nodes_are_told_apart() -> None:
     text = plain(answer_phrase(answer_at(TEN, {TEN: both}, "ddp")))
     assert "sooner than one node (single)" in text
     assert _called("single(lr)", ["single", "single(lr)"], {}) == "one node (lr)"
+    assert _called("muloco-1(period=16)", ["single", "muloco-1(period=16)"], {}) == "one node (muloco-1, period=16)"
 
 
 def crossing() -> dict[float | None, dict[str, ArmCells]]:
