@@ -21,7 +21,7 @@ from bwbench.results.section.content import Lines, Table
 from bwbench.results.text import Number, Phrase, phrase, significant
 from paper.program.claim import Claim, Value
 from paper.program.claim_words import ends_text, number_text
-from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
+from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
 from paper.program.evaluate import evaluate
 from paper.program.evidence import settings_text
 from paper.program.spoken import name_of, named
@@ -30,7 +30,7 @@ _DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fa
 _RATED = ("step", "times as many", "n")
 _SPELLED = {"sgd": "SGD", "muon": "Muon", "adamw": "AdamW"}
 _DIGITS = 2
-_WIDE = 22  # letters
+_WIDE = 20  # letters
 _NONE: Lines = (phrase("–"),)
 
 
@@ -67,8 +67,8 @@ def decision_table(
 def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -> Iterator[Lines]:
     """Those of one row, in the order of the header; the first column holds the number of nodes."""
     claim, value = one.claim, one.value
-    cells = [folder for folder in records.done(claim.experiment) if folder.cell.id in value.cells]
-    of_nodes = [folder for folder in cells if standing_of(folder.cell).role == METHOD] or cells
+    here = [folder for folder in records.done(claim.experiment) if matches(folder, claim.where)]
+    of_nodes = [folder for folder in here if standing_of(folder.cell).role == METHOD] or here  # one node may be first
     setting, scale = setting_of(of_nodes[0].cell.config), scale_of(of_nodes[:1])
     first, *others = value.words.split("|")
     step = "" if setting.step_time_s is None else f", {DURATION.show(setting.step_time_s, _DIGITS)}"
@@ -175,7 +175,7 @@ def _in_lines(arm: str) -> Lines:
     name, _, options = arm.partition("(")
     if options:
         return [phrase(name), phrase(f"({options}")]
-    return [phrase(part) for part in re.split(r" (?=(?:of|on|with) )", arm)]
+    return [phrase(part) for part in re.split(r" (?=(?:of|on|with|and an) )", arm)]
 
 
 def _rate_cells(label: str, row: RateRow) -> Iterator[Lines]:

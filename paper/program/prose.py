@@ -80,7 +80,7 @@ class ForLatex(Format):
     def figure(self, stem: str, caption: str, *, wide: bool) -> str:
         """A float, as wide as a column or as the page. Its caption goes through pandoc too, apart."""
         environment = "figure*" if wide else "figure"
-        lines = [f"\\begin{{{environment}}}[tb]", "\\centering", f"\\includegraphics{{figures/{stem}.pdf}}"]
+        lines = [f"\\begin{{{environment}}}[tbp]", "\\centering", f"\\includegraphics{{figures/{stem}.pdf}}"]
         label = f"\\label{{fig:{macro_name(stem, '')}}}"
         return "\n\n".join(
             [_raw("\n".join([*lines, "\\caption{"])), caption, _raw(f"{label}}}\n\\end{{{environment}}}")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.results.analysis.ratio import Ratio
@@ -67,11 +68,13 @@ def grid_tables(
     arms: Mapping[str, str],
     bandwidths: Sequence[float | None],
     cell: Callable[[str, float | None], Lines],
+    below: Mapping[str, Lines] = MappingProxyType({}),
 ) -> Iterator[Table]:
     """One table, or several where there are more bandwidths than fit, each with all arms that have a value there.
 
     Args:
         arms: by recorded name, in their order; what each is called.
+        below: what stands below the name of an arm.
         bandwidths: in bit/s, in the order of the columns; None is a column for arms without a link.
         cell: the lines of an arm at a bandwidth; none where it has no value.
     """
@@ -83,7 +86,7 @@ def grid_tables(
         for arm, label in arms.items():
             cells = [cell(arm, bandwidth) for bandwidth in part]
             if any(cells):
-                rows.append([[phrase(label)], *(lines or [phrase("–")] for lines in cells)])
+                rows.append([[phrase(label), *below.get(arm, [])], *(lines or [phrase("–")] for lines in cells)])
         if not rows:
             continue
         said = phrase(caption, f" Part {number} of {len(parts)}.") if len(parts) > 1 else caption

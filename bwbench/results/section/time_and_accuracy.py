@@ -58,6 +58,7 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     bandwidths = sorted({bps for _, bps in found}, key=lambda bps: math.inf if bps is None else bps)
     estimates = {at: estimate(list(arrivals.values())) for at, arrivals in found.items()}
     counts = {one.num for one in estimates.values()}
+    of_arm = {arm: {one.num for (name, _), one in estimates.items() if name == arm} for arm in arms}
     cells = group.cells.to_dict("records")
     composed = {(str(row["arm"]), number(row["bandwidth_bps"])) for row in cells if row["composed"]}
     first = {(str(row["arm"]), number(row["bandwidth_bps"])) for row in cells if row["arrival_kind"] == FIRST_CROSSING}
@@ -66,12 +67,18 @@ def time_blocks(group: Results, key: str) -> Iterator[Block]:
     def cell(arm: str, bandwidth: float | None) -> Sequence[Phrase]:
         one = estimates.get((arm, bandwidth))
         at = f"{key} {arm} {place(bandwidth)}"
-        return [] if one is None else _time_lines(one, at, marks[arm, bandwidth], with_num=len(counts) > 1)
+        return [] if one is None else _time_lines(one, at, marks[arm, bandwidth], with_num=len(of_arm[arm]) > 1)
+
+    below = {
+        arm: [phrase("n = ", Number(f"time n {key} {arm}", str(*nums)))]
+        for arm, nums in of_arm.items()
+        if len(counts) > 1 and len(nums) == 1
+    }
 
     repeats = phrase("n = ", Number(f"repeats {key}", str(*counts)), ". ") if len(counts) == 1 else ()
     caption = phrase("Time to ", Number(f"target {key}", target_words(group)), " in seconds: geometric mean, ")
     legend = phrase("95 % interval below it. ", repeats, _legend(found, "".join(marks.values())))
-    yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell)
+    yield from grid_tables(f"time {key}", phrase(caption, legend), arms, bandwidths, cell, below)
     for note in (replicas_apart_note(cells, group.labels), arrived_alone_note(cells, group.labels)):
         if note is not None:
             yield Paragraph(phrase(note))
