@@ -6,7 +6,7 @@ Records become pandas tables here: cells, curves, ledgers, and the time to accur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from itertools import groupby
@@ -234,12 +234,14 @@ class Results:
         experiment: name of the experiment.
         group: all its cells, drawn or not.
         own: what steps take without communication: a step is the same on links where no cell of the group tells it.
+        called: what arms are called, where more of an experiment have to be told apart than are among these cells.
     """
 
     experiment: str
     group: Group
     own: OwnSteps
     reader: Reader = field(default_factory=Reader, repr=False)
+    called: Mapping[str, str] | None = None
     made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see ``once``
 
     @property
@@ -270,7 +272,7 @@ class Results:
     @cached_property
     def labels(self) -> dict[str, str]:
         """What each of them is called where people read: ``arm_labels``."""
-        return arm_labels(folder.cell for folder in self.done)
+        return arm_labels(folder.cell for folder in self.done) if self.called is None else dict(self.called)
 
     @cached_property
     def limits(self) -> list[str]:
