@@ -51,7 +51,7 @@ class AbstractFigure(ABC):
         """The picture, ``width_in`` inches wide. Touches no global state of matplotlib.
 
         Args:
-            said: marks (``†``) that are explained elsewhere, and not below this picture.
+            said: notes, or how they begin (``†``), that stand elsewhere and not below this picture.
         """
         with look(), told_apart(results.roles), said_elsewhere(said):
             figure = self._draw(results, width_in)

@@ -34,9 +34,9 @@ _SAID: ContextVar[tuple[str, ...]] = ContextVar("_SAID", default=())
 
 
 @contextmanager
-def said_elsewhere(marks: Collection[str]) -> Iterator[None]:
-    """Notes that explain these marks are left out meanwhile: beside other pictures a reader knows them."""
-    token = _SAID.set(tuple(marks))
+def said_elsewhere(notes: Collection[str]) -> Iterator[None]:
+    """Notes that are among these, or begin like one of them (``†``), are left out meanwhile."""
+    token = _SAID.set(tuple(notes))
     try:
         yield
     finally:
