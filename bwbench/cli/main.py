@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import sys
 from itertools import takewhile
@@ -98,9 +99,14 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+@functools.cache  # typer takes longer for it than most commands for their work: not again where one process runs many
+def _commands() -> Any:
+    return typer.main.get_command(app)
+
+
 def _run(arguments: list[str]) -> int:
     try:
-        result = app(arguments, prog_name="bwbench", standalone_mode=False)
+        result = _commands()(arguments, prog_name="bwbench", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else EXIT_OK
     except BwbenchError as error:
