@@ -185,6 +185,7 @@ class PackedFiles:
 
     def __init__(self, line: bytes, parts: Sequence[Json], where: str) -> None:
         self._line, self._parts, self._where = line, parts, where
+        self._records: dict[str, Any] = {}  # that were read, by file: cells at several targets share them
 
     @cached_property
     def content(self) -> JsonObject:
@@ -199,8 +200,10 @@ class PackedFiles:
 
     def read(self, model: type[R], name: str, attempt: int | None = None) -> R | None:
         """The record in a file of the cell, as its folder had it; of attempts the one that counts alone is kept."""
-        content = self._as_in_folder(name)
-        return None if content is None else parse_content(model, content, f"{self._where}: {name}", _AGAIN)
+        found: R | None = self._records.get(name)
+        if found is None and (content := self._as_in_folder(name)) is not None:
+            found = self._records[name] = parse_content(model, content, f"{self._where}: {name}", _AGAIN)
+        return found
 
     def raw(self, name: str, attempt: int | None) -> Json:
         """As its folder had it."""
@@ -214,7 +217,8 @@ class PackedFiles:
         number = self.content.get("attempts")
         return number if isinstance(number, int) else 0
 
-    def digest(self) -> Digest | None:
+    @cached_property
+    def digest(self) -> Digest:
         """Made when the cell was packed; empty where it has recorded nothing."""
         digest = self.content.get("digest")
         if not isinstance(digest, dict):

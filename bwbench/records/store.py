@@ -235,7 +235,7 @@ class CellFolder:
         """
         if self.composed is not None:
             return self.composed
-        return None if self.files is None else self.files.digest()
+        return None if self.files is None else self.files.digest
 
     def log_tails(self) -> dict[str, list[str]]:
         """Last lines of the logs of the last attempt: of the rank that failed, or of every rank; of a published cell

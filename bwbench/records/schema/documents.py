@@ -409,12 +409,19 @@ class CurvePoint(Record):
     def _metrics_apart(cls, content: Any) -> Any:
         if not isinstance(content, dict) or "metrics" in content:
             return content
-        own = {key: value for key, value in content.items() if key not in cls.model_fields}
-        apart = {
-            name: {key.removeprefix(prefix): value for key, value in own.items() if key.startswith(prefix)}
-            for name, prefix in (("test", ON_TEST), ("beside", BESIDE))
-        }
-        return {**content, **apart, "metrics": {k: v for k, v in own.items() if not k.startswith((ON_TEST, BESIDE))}}
+        known = cls.model_fields  # looked up once a point: there are millions of them
+        found: JsonObject = {}
+        metrics, test, beside = found["metrics"], found["test"], found["beside"] = {}, {}, {}
+        for key, value in content.items():
+            if key in known:
+                found.setdefault(key, value)
+            elif key.startswith(ON_TEST):
+                test[key.removeprefix(ON_TEST)] = value
+            elif key.startswith(BESIDE):
+                beside[key.removeprefix(BESIDE)] = value
+            else:
+                metrics[key] = value
+        return found
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> Any:

@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bwbench.base.units import BANDWIDTH, DURATION, MEMORY
@@ -73,16 +74,18 @@ class Group:
     @property
     def bandwidths(self) -> list[float | None]:
         """The bandwidths that the arms ran at, in bit/s, rising; None (unshaped) comes last."""
-        found = {setting_of(f.cell.config).bandwidth_bps for f in self.folders if not concerns_no_link(f.cell)}
+        found = {bps for linkless, bps in self._links if not linkless}
         return sorted(found, key=lambda bps: float("inf") if bps is None else bps) or [None]
 
     def at(self, bandwidth_bps: float | None) -> list[CellFolder]:
         """The cells of one bandwidth, together with the arms that no link concerns."""
-        return [
-            folder
-            for folder in self.folders
-            if concerns_no_link(folder.cell) or setting_of(folder.cell.config).bandwidth_bps == bandwidth_bps
-        ]
+        links = zip(self.folders, self._links, strict=True)
+        return [folder for folder, (linkless, bps) in links if linkless or bps == bandwidth_bps]
+
+    @cached_property
+    def _links(self) -> list[tuple[bool, float | None]]:
+        """Of each cell, whether no link concerns it, and its bandwidth."""
+        return [(concerns_no_link(f.cell), setting_of(f.cell.config).bandwidth_bps) for f in self.folders]
 
 
 def group_cells(folders: Sequence[CellFolder], compares: Collection[str] = frozenset({BANDWIDTH_KEY})) -> list[Group]:
