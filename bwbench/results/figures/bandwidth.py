@@ -18,6 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bwbench.base.units import BANDWIDTH
 from bwbench.methods.roles import REFERENCE
+from bwbench.results.analysis.best_set import BestSet
 from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.analysis.results import Results
@@ -35,6 +36,7 @@ from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT
 _BODY_IN = {True: 3.0, False: 2.5}  # height by whether the picture is wide
 _FEW = 0.5  # of the drawn arms: where fewer ran, what is shortest there says little
 _HEADROOM = 1.35  # times the slowest arm
+MOST_TIMES = 24.0  # times as long; what takes longer leaves the picture, in which who is first would have little room
 
 
 class TimeToAccuracyByBandwidth(AbstractFigure):
@@ -72,7 +74,8 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         left_out = [race for race in races_of(results) if race not in races]
         times = [time for race in races for arm, time in race.best.times.items() if arm in drawn.arms]
         elsewhere = _on_others(races, drawn.arms, results.labels)
-        words = " ".join([_how_to_read(cells, left_out), *elsewhere, *captions.on_fits(times)])
+        highest = max(cell.over for of_race in cells for cell in of_race.values())
+        words = " ".join([_how_to_read(cells, left_out, highest), *elsewhere, *captions.on_fits(times)])
         absent = [results.labels[arm] for arm in drawn.arms if not any(arm in of_race for of_race in cells)]
         words += f" {', '.join(absent)}: on other links alone." if absent else ""
         notes = [words, *drawn.note(results.labels), *results.notes]
@@ -85,11 +88,11 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
             label = marks.label(results, arm)
             label = label if wide else captions.in_short_lines(label)
             its = [of_race.get(arm) for of_race in cells]
-            ends.append(_draw_arm(axes, arm, results.roles[arm], bandwidths, its, label))
-        highest = max(cell.over for of_race in cells for cell in of_race.values())
+            whiskers = [_interval_over(race.best, arm) for race in races]
+            ends.append(_draw_arm(axes, arm, results.roles[arm], bandwidths, its, whiskers, label))
         axes.grid(True)
         axes.set_xlim(bandwidths[0] / 1.25, bandwidths[-1] * 1.15)
-        axes.set_ylim(0.88, max(highest * _HEADROOM, 2.2))
+        axes.set_ylim(0.8, MOST_TIMES if highest > MOST_TIMES else max(highest * _HEADROOM, 2.2))
         label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=_BODY_IN[wide])
         axes.set_ylabel("time over the shortest")
         shortest = _name_shortest(axes, races)
@@ -115,8 +118,9 @@ def _drawn_races(results: Results, drawn: Shown) -> list[Race]:
 
 
 def _draw_arm(
-    axes: Axes, arm: str, role: str, bandwidths: Sequence[float], cells: Sequence[MapCell | None], label: str
-) -> lines.LineEnd:
+    axes: Axes, arm: str, role: str, bandwidths: Sequence[float], cells: Sequence[MapCell | None],
+    whiskers: Sequence[tuple[float | None, float | None]], label: str,
+) -> lines.LineEnd:  # fmt: skip
     """The marks of an arm, joined where it ran on neighbouring links and arrived; returns where they end."""
     style = arm_style(arm, role)
     places = list(zip(bandwidths, cells, strict=True))
@@ -124,12 +128,20 @@ def _draw_arm(
         if known:
             x, y = zip(*((bps, cell.over) for bps, cell in part if cell is not None), strict=True)
             axes.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.2, zorder=3)
-    for bps, cell in places:
-        if cell is not None:
-            draw_mark(axes, (bps, cell.over), (None, None), style, ">" if cell.bound else "", size=4.4,
+    for (bps, cell), ends in zip(places, whiskers, strict=True):
+        if cell is not None and cell.over <= MOST_TIMES:
+            draw_mark(axes, (bps, cell.over), ends, style, ">" if cell.bound else "", size=4.4,
                       hollow=not (cell.best or cell.untold))  # fmt: skip
     at, last = next((bps, cell) for bps, cell in reversed(places) if cell is not None)
-    return lines.LineEnd(at, last.over, label, style.color)
+    return lines.LineEnd(at, min(last.over, MOST_TIMES), label, style.color)
+
+
+def _interval_over(race: BestSet, arm: str) -> tuple[float | None, float | None]:
+    """Ends of the interval of an arm's mean time, over the shortest mean; None where it has none."""
+    time, first = race.times.get(arm), race.times[race.first or ""]
+    if time is None or time.low is None or time.high is None:
+        return None, None
+    return time.low / first.value, time.high / first.value
 
 
 def _name_shortest(axes: Axes, races: Sequence[Race]) -> dict[float, str]:
@@ -155,7 +167,7 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:.2g}"
 
 
-def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race]) -> str:
+def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race], highest: float) -> str:
     every = [cell for of_race in cells for cell in of_race.values()]
     words = []
     if any(cell.best for cell in every):
@@ -167,6 +179,9 @@ def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race
         words.append("Where repeats are too few to tell, marks are full as well.")
     if any(cell.bound for cell in every):
         words.append("With an arrow: fewer than half of the repeats reached the target in time; a bound.")
+    words.append("Whiskers: 95 % interval of an arm's own mean.")
+    if highest > MOST_TIMES:
+        words.append(f"Beyond the upper edge: over {MOST_TIMES:.0f} times as long.")
     if left_out:
         rates = ", ".join(BANDWIDTH.format(race.bandwidth_bps) for race in left_out)
         words.append(f"Not drawn: {rates}, where few of these arms ran, or none arrived.")

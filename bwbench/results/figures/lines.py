@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
@@ -24,7 +25,7 @@ from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.results.figures.captions import arm_label
 from bwbench.results.figures.frame import lay_out, text_width_in
 from bwbench.results.figures.marks import draw_whiskers, host_bound_look, spread
-from bwbench.results.figures.style import INK, PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
+from bwbench.results.figures.style import PAGE_IN, SMALL_PT, TEXT_PT, ArmStyle, arm_style
 
 _CROWD = 4  # lines in a narrow picture
 _LABEL_GAP_PT = 14.0
@@ -199,8 +200,11 @@ def name_ends(
 
 
 def readable(color: str) -> str:
-    """Light colours make poor letters; names in them are written in ink instead."""
-    return INK if color in ("#f0e442", "#e69f00", "#cc79a7", "#56b4e9", "#44aa99", "#999933") else color
+    """Light colours make poor letters; names in them are written darker, and their line can still be told by it."""
+    if color not in ("#f0e442", "#e69f00", "#cc79a7", "#56b4e9", "#44aa99", "#999933"):
+        return color
+    red, green, blue = (0.55 * share for share in to_rgb(color))
+    return to_hex((red, green, blue))
 
 
 _LIMITS = {REFERENCE: "one node alone", HEADROOM: "computing alone"}  # no link concerns them

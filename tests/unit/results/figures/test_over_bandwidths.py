@@ -14,7 +14,7 @@ from matplotlib.path import Path as Shape
 from bwbench.methods.roles import HEADROOM, METHOD
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures.arm_map import MapCell, order_of
-from bwbench.results.figures.bandwidth import Throughput, TimeToAccuracyByBandwidth, shown_of
+from bwbench.results.figures.bandwidth import MOST_TIMES, Throughput, TimeToAccuracyByBandwidth, shown_of
 from bwbench.results.figures.best_algorithm import BestAlgorithm, races_of
 from bwbench.results.figures.families import APART, BITS, MOST_LINES, NUMBERS, SELDOM, WHOLE, family_of, shown_arms
 from bwbench.results.figures.frame import framed_axes
@@ -54,8 +54,13 @@ def test_lines_are_named_at_their_ends_and_the_best_set_is_full(sweep: Results) 
     names = {text.get_text().rstrip("†⊙") for text in axes.texts if text.get_text()}
     assert names == {"ddp", "ring-fp16", "threshold", "single (1 node)"} and not figure.legends
     table = TimeToAccuracyByBandwidth().table(sweep)
+    inside = table[table["over_best"] <= MOST_TIMES]
+    assert len(inside) < len(table) and axes.get_ylim()[1] == MOST_TIMES, "what takes longer leaves the picture"
+    assert f"over {MOST_TIMES:.0f} times as long" in " ".join(text.get_text() for text in figure.texts)
     faces = [line.get_markerfacecolor() for line in axes.get_lines() if line.get_marker() not in ("None", "", "_")]
-    assert sum(face == "white" for face in faces) == (~table["may_be_fastest"]).sum()
+    assert sum(face == "white" for face in faces) == (~inside["may_be_fastest"]).sum()
+    whiskers = [line for line in axes.get_lines() if line.get_marker() == "_"]
+    assert len(whiskers) == len(inside), "an interval at each mark"
 
 
 def test_nobody_at_the_target_is_no_picture(tmp_path: Path) -> None:
