@@ -297,7 +297,7 @@ FIGURES = Registry(
             "bandwidth:TimeToAccuracyByBandwidth",
             "time over the shortest at each bandwidth, where the matrix has several",
         ),
-        ("speedup", "speedup:SpeedUp", "speed-up over ddp taken apart: shorter steps, fewer samples"),
+        ("speedup", "speedup:SpeedUp", "speed-up over ddp taken apart: less time a sample, fewer samples"),
         ("throughput", "bandwidth:Throughput", "samples per second against bandwidth"),
         ("best-algorithm", "best_algorithm:BestAlgorithm", "who may be the fastest, by bandwidth and latency"),
         ("batch-size", "batch_size:BatchSize", "samples and time to accuracy by batch"),

@@ -1,9 +1,11 @@
-"""Why is an arm faster than the usual one: are its steps shorter, or does it need fewer samples?"""
+"""Why is an arm faster than the usual one: does a sample take less time, or does it need fewer of them?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -28,11 +30,13 @@ _LINE_IN = 0.09  # more for each further line of a name
 _BESIDE_IN = {True: 2.6, False: 1.75}  # names on the left and ratios on the right, by whether the picture is wide
 _INTERVAL_SHOWN = 2.0  # of an interval beyond all marks
 _LEAST = 1.5  # times, from 1 to both sides: what is shown of the axis at least
-_PARTS = {"step_ratio": "shorter steps", "samples_ratio": "fewer samples"}
+_MARK_PT = 2.6  # rows have names: a mark needs no shape, and whiskers are to be seen beside it
+# A step of one node is that of fewer samples: beside arms of several the time of a sample is what counts.
+_PARTS = {"step_ratio": "less time\na sample", "samples_ratio": "fewer\nsamples"}
 
 
 class SpeedUp(AbstractFigure):
-    """A row an arm, fastest on top: how much shorter its steps are, how many fewer samples it needs, and both."""
+    """A row an arm, fastest on top: how much less time a sample takes, how many fewer it needs, and both."""
 
     name = "speedup"
     in_detail = True
@@ -62,19 +66,22 @@ class SpeedUp(AbstractFigure):
         title = f"Time to {captions.timed_target(results)}{marks.text}: {usual} over each arm, taken apart"
         setting = captions.setting_line(results, num_runs=table["num"])
         notes = [_how_to_read(table, usual), *results.notes]
-        body_in = 0.62 + sum(_ROW_IN + _LINE_IN * label.count("\n") for label in labels)
+        heights_in = [_ROW_IN + _LINE_IN * label.count("\n") for label in labels]
+        edges_in = [0.0, *accumulate(heights_in)]
+        middles_in = [sum(pair) / 2 for pair in pairwise(edges_in)]
+        body_in = 0.75 + edges_in[-1]
         figure, grid = framed_panels(width_in, body_in, (1, 2), title, setting, notes, share=(True, True))
         limits = _limits(table)
         length_in = (width_in - _BESIDE_IN[wide]) / 2
         for axes, (part, what) in zip(grid[0], _PARTS.items(), strict=True):
-            _draw_part(axes, table, part, results.roles, limits)
+            _draw_part(axes, table, middles_in, part, results.roles, limits)
             axes.set_xlabel(what)
             label_log_axis(axes.xaxis, *limits, length_in=length_in)
         first, last = grid[0]
-        first.set_yticks(range(len(labels)), labels, linespacing=1.15, fontsize=SMALL_PT)
-        first.set_ylim(len(labels) - 0.5, -0.5)
+        first.set_yticks(middles_in, labels, linespacing=1.05, fontsize=SMALL_PT)
+        first.set_ylim(edges_in[-1], 0.0)
         last.tick_params(axis="y", labelleft=False)
-        _name_ratios(last, table)
+        _name_ratios(last, table, middles_in)
         return figure
 
 
@@ -130,25 +137,26 @@ def _limits(table: pd.DataFrame) -> tuple[float, float]:
 
 
 def _draw_part(
-    axes: Axes, table: pd.DataFrame, part: str, roles: Mapping[str, str], limits: tuple[float, float]
-) -> None:
+    axes: Axes, table: pd.DataFrame, places: Sequence[float], part: str, roles: Mapping[str, str],
+    limits: tuple[float, float],
+) -> None:  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlim(*limits)
     axes.grid(True, axis="x")
     axes.axvline(1.0, color=INK, linewidth=0.8, zorder=2)
     axes.tick_params(axis="y", length=0)
-    for position, row in enumerate(table.to_dict("records")):
-        style = arm_style(row["arm"], roles[row["arm"]])
+    for position, row in zip(places, table.to_dict("records"), strict=True):
+        style = replace(arm_style(row["arm"], roles[row["arm"]]), marker="o")
         axes.plot([1.0, row[part]], [position] * 2, color=style.color, linewidth=3.0, alpha=0.4, zorder=2.5,
                   solid_capstyle="butt")  # fmt: skip
         ends = (max(row[f"{part}_low"], limits[0]), min(row[f"{part}_high"], limits[1]))
-        draw_mark(axes, (row[part], position), ends, style, row[f"{part}_bound"], size=4.4, sideways=True)
+        draw_mark(axes, (row[part], position), ends, style, row[f"{part}_bound"], size=_MARK_PT, sideways=True)
 
 
-def _name_ratios(axes: Axes, table: pd.DataFrame) -> None:
+def _name_ratios(axes: Axes, table: pd.DataFrame, places: Sequence[float]) -> None:
     """Right of each row what both make together."""
     beside: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
-    for position, row in enumerate(table.to_dict("records")):
+    for position, row in zip(places, table.to_dict("records"), strict=True):
         axes.annotate(captions.ratio(row["speedup"], row["speedup_bound"]), (1, position), (5, 0), va="center",
                       fontsize=SMALL_PT, weight="bold", **beside)  # fmt: skip
     axes.annotate("together", (1, 1), (5, 3), xycoords="axes fraction", textcoords="offset points", va="bottom",
@@ -156,7 +164,7 @@ def _name_ratios(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def _how_to_read(table: pd.DataFrame, usual: str) -> str:
-    words = [f"Right of 1: shorter steps than {usual}, or fewer samples to the target; the two multiply."]
+    words = [f"Right of 1: less time a sample than {usual}, or fewer samples to the target; the two multiply."]
     several = "Marks: ratio of geometric means; whiskers: 95 % interval each (Welch's t on logarithms)."
     words.append(captions.on_repeats(table["num"], several))
     if (table[[f"{name}_bound" for name in ("speedup", *_PARTS)]] != "").any(axis=None):
