@@ -119,8 +119,8 @@ def _said(kind: str, name: str, quotes: Quotes) -> str:
     words, told = bare_text(claim, value), value
     if kind == "says":
         (words, _), (_, told) = quotes.verdict(name), as_said(claim, value)
-        if (claim.kind == "fastest" and value.side == 0) or claim.kind == "crossover":
-            return _written(words)  # the number is that of two of them; the ends stand in the sentence
+        if (claim.kind in ("fastest", "difference") and value.side == 0) or claim.kind == "crossover":
+            return _written(words)  # the number is that of two of them, or the ends stand in the sentence
     return _written(phrase(words, " (", ends_text(claim, told), ")") if told.has_interval else words)
 
 

@@ -51,7 +51,10 @@ def _predicate(claim: Claim, value: Value) -> Phrase:
     if value.side == 0 and value.bound and not value.has_interval:
         return phrase(_one_sided(value, over))
     if value.side == 0:
-        return phrase(_untold(value, over), f" in {_quantity(claim)}")
+        untold = phrase(_untold(value, over), f" in {_quantity(claim)}")
+        if claim.kind != "difference" or not value.has_interval:
+            return untold
+        return phrase(untold, " (", ends_text(claim, value), ")")  # how much may be lost is what is asked of accuracy
     if claim.kind == "difference":
         return _difference(claim, value, over)
     amount = _amount(*as_said(claim, value))

@@ -184,7 +184,14 @@ def test_other_quantities_in_words(of: Any, value: Value, words: str) -> None:
     [
         (Value("points", -0.0273, 5, -0.03, -0.02, side=-1), "ends 2.73 percentage points lower than b"),
         (Value("number", 0.5, 5, 0.4, 0.6, side=1), "ends higher than b, by 0.500"),
-        (Value("points", 0.01, 5, -0.01, 0.03), "cannot be told from b in its final metric"),
+        (
+            Value("points", 0.01, 5, -0.01, 0.03),
+            "cannot be told from b in its final metric (−1.00 to 3.00 percentage points)",
+        ),
+        (
+            Value("points", 0.01, 1),
+            "may differ from b by chance (one repeat says nothing about chance) in its final metric",
+        ),
     ],
 )
 def test_a_difference_in_words(value: Value, words: str) -> None:
