@@ -103,8 +103,9 @@ class Claim(BaseModel):
         of: the quantity that is compared or quoted; ``samples a second`` of cells without a target.
         key: of ``config``: the dotted key whose value is quoted.
         part: of errors: ``median``, ``95 %`` or ``most``, of composed times also ``inside``, those inside their
-            interval; of ``cells``: ``composed``, ``host-bound``, ``seeds`` or ``arms``, those that race; of a crossover
-            ``bandwidth`` or ``scale``, its S/(B·T).
+            interval; of ``cells``: ``composed``, ``host-bound``, ``seeds``, ``arms``, those that race, or ``arrived``,
+            those of them that reach ``target`` in half of their repeats or more; of a crossover ``bandwidth`` or
+            ``scale``, its S/(B·T).
         arms: of ``fastest``: among these; all but ``no-communication`` where there are none.
         target: of the metric of the cells' target; another one than theirs is asked of their curves. Nothing but
             ``TO_TARGET`` depends on it, so that it may stand among the defaults of an experiment.
@@ -132,6 +133,11 @@ class Claim(BaseModel):
     distinguishable: bool = True
     value: str = ""
     source: str = ""
+
+    @property
+    def asked_target(self) -> float | None:
+        """``target``, where its value depends on it."""
+        return self.target if self.kind in TO_TARGET or self.part == "arrived" else None
 
     @model_validator(mode="after")
     def _whole(self) -> Claim:

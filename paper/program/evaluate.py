@@ -85,10 +85,19 @@ def _cells(claim: Claim, records: Records) -> Value:
         here = [folder for folder in here if records.is_host_bound(folder)]
     elif claim.part == "seeds":
         return Value("number", float(len({f.cell.config["seed"] for f in here})), len(here))
-    elif claim.part == "arms":
-        racing = {f.cell.arm for f in here if standing_of(f.cell).role != HEADROOM}
-        return Value("number", float(len(racing)), len(here))
+    elif claim.part in ("arms", "arrived"):
+        racing = [folder for folder in here if standing_of(folder.cell).role != HEADROOM]
+        arms = {str(folder.cell.arm) for folder in racing}
+        if claim.part == "arrived":
+            arms = {arm for arm in arms if _arrives(asked(claim, [f for f in racing if f.cell.arm == arm]))}
+        return Value("number", float(len(arms)), len(here))
     return Value("number", float(len(here)), len(here))
+
+
+def _arrives(arm: list[CellFolder]) -> bool:
+    """Whether half of an arm's repeats or more reach the target in time."""
+    arrivals = list(arrivals_of(arm).values())
+    return bool(arrivals) and not math.isinf(estimate(arrivals).value)
 
 
 def _machine_hours(claim: Claim, records: Records) -> Value:

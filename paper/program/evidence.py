@@ -10,7 +10,7 @@ from bwbench.results.analysis.caveats import COMPOSED_MARK
 from bwbench.results.analysis.cell_arrival import FIRST_CROSSING_MARK
 from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.text import Number, Phrase, Writer, phrase
-from paper.program.claim import RATE, TO_TARGET, Claim, Value
+from paper.program.claim import RATE, Claim, Value
 from paper.program.claim_words import bare_text, ends_text
 from paper.program.spoken import as_said, reference_name
 
@@ -78,7 +78,7 @@ def _short(text: Phrase) -> Phrase:
 
 def _what(claim: Claim, value: Value, *, turned: bool) -> str:
     """``time of ddp over that of diloco; 10 Mbit/s``."""
-    target = f"to {claim.target:g}" if claim.target is not None and claim.kind in TO_TARGET else ""
+    target = "" if claim.asked_target is None else f"to {claim.asked_target:g}"
     settings = ", ".join(filter(None, [settings_text(claim), target]))
     at = f"; {settings}" if settings else ""
     over = reference_name(claim)

@@ -57,6 +57,16 @@ def test_the_fastest_are_the_best_set(records: Records) -> None:
     assert value.side == (len(found.members) == 1)
 
 
+@pytest.mark.parametrize(("target", "all_of_them"), [(None, True), (0.70, True), (0.999, False)])
+def test_arms_that_arrive_are_counted_at_the_target(records: Records, target: float | None, all_of_them: bool) -> None:
+    racing, arrived = (
+        evaluate(_claim(kind="cells", part=part, target=target), records).value for part in ("arms", "arrived")
+    )
+    assert racing and arrived == (racing if all_of_them else 0)
+    (what, *_) = row_texts(Row(1, _claim(kind="cells", part="arrived", target=0.7), Value("number", 4.0, 4)))
+    assert "to 0.7" in plain(what)
+
+
 def test_at_another_target_claims_and_compare_say_the_same(tmp_path: Path) -> None:
     records, lower = Records(write_records(tmp_path, samples_scale=6000.0)), 0.70  # met behind the first evaluation
     compared = compare_cells(at_target(records.folders, ("accuracy", lower)), "ddp")
