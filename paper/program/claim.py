@@ -108,7 +108,7 @@ class Claim(BaseModel):
             ``scale``, its S/(B·T).
         arms: of ``fastest``: among these; all but ``no-communication`` where there are none.
         target: of the metric of the cells' target; another one than theirs is asked of their curves. Nothing but
-            ``TO_TARGET`` depends on it, so that it may stand among the defaults of an experiment.
+            ``TO_TARGET`` and ``part: arrived`` depend on it, so that it may stand among the defaults of an experiment.
         expect: the direction that the prose takes for granted. ``none``: the prose words itself.
         distinguishable: False says that the interval holds "no difference", and that the prose says so.
         value, source: of ``given``: a number that no record holds, and who says so.

@@ -89,7 +89,8 @@ def _cells(claim: Claim, records: Records) -> Value:
         racing = [folder for folder in here if standing_of(folder.cell).role != HEADROOM]
         arms = {str(folder.cell.arm) for folder in racing}
         if claim.part == "arrived":
-            arms = {arm for arm in arms if _arrives(asked(claim, [f for f in racing if f.cell.arm == arm]))}
+            its = {arm: cells_of(racing, claim.name, claim.experiment, arm, claim.where) for arm in arms}
+            arms = {arm for arm, cells in its.items() if _arrives(asked(claim, cells))}
         return Value("number", float(len(arms)), len(here))
     return Value("number", float(len(here)), len(here))
 

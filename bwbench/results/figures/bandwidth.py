@@ -35,6 +35,7 @@ from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, TEXT_PT
 
 _BODY_IN = {True: 3.0, False: 2.5}  # height by whether the picture is wide
 _FEW = 0.5  # of the drawn arms: where fewer ran, what is shortest there says little
+_LEAST = 0.5  # down to where whiskers are shown: of few repeats they reach anywhere
 _HEADROOM = 1.35  # times the slowest arm
 MOST_TIMES = 24.0  # times as long; what takes longer leaves the picture, in which who is first would have little room
 
@@ -75,7 +76,9 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         times = [time for race in races for arm, time in race.best.times.items() if arm in drawn.arms]
         elsewhere = _on_others(races, drawn.arms, results.labels)
         highest = max(cell.over for of_race in cells for cell in of_race.values())
-        words = " ".join([_how_to_read(cells, left_out, highest), *elsewhere, *captions.on_fits(times)])
+        whiskers = captions.on_repeats(pd.Series(counts), "Whiskers: 95 % interval of an arm's own mean.")
+        how = _how_to_read(cells, left_out, highest)
+        words = " ".join([how, whiskers, *elsewhere, *captions.on_fits(times)])
         absent = [results.labels[arm] for arm in drawn.arms if not any(arm in of_race for of_race in cells)]
         words += f" {', '.join(absent)}: on other links alone." if absent else ""
         notes = [words, *drawn.note(results.labels), *results.notes]
@@ -88,11 +91,11 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
             label = marks.label(results, arm)
             label = label if wide else captions.in_short_lines(label)
             its = [of_race.get(arm) for of_race in cells]
-            whiskers = [_interval_over(race.best, arm) for race in races]
-            ends.append(_draw_arm(axes, arm, results.roles[arm], bandwidths, its, whiskers, label))
+            intervals = [_interval_over(race.best, arm) for race in races]
+            ends.append(_draw_arm(axes, arm, results.roles[arm], bandwidths, its, intervals, label))
         axes.grid(True)
         axes.set_xlim(bandwidths[0] / 1.25, bandwidths[-1] * 1.15)
-        axes.set_ylim(0.8, MOST_TIMES if highest > MOST_TIMES else max(highest * _HEADROOM, 2.2))
+        axes.set_ylim(*_limits(races, drawn.arms, highest))
         label_log_axis(axes.yaxis, *axes.get_ylim(), length_in=_BODY_IN[wide])
         axes.set_ylabel("time over the shortest")
         shortest = _name_shortest(axes, races)
@@ -119,7 +122,7 @@ def _drawn_races(results: Results, drawn: Shown) -> list[Race]:
 
 def _draw_arm(
     axes: Axes, arm: str, role: str, bandwidths: Sequence[float], cells: Sequence[MapCell | None],
-    whiskers: Sequence[tuple[float | None, float | None]], label: str,
+    intervals: Sequence[tuple[float | None, float | None]], label: str,
 ) -> lines.LineEnd:  # fmt: skip
     """The marks of an arm, joined where it ran on neighbouring links and arrived; returns where they end."""
     style = arm_style(arm, role)
@@ -128,12 +131,19 @@ def _draw_arm(
         if known:
             x, y = zip(*((bps, cell.over) for bps, cell in part if cell is not None), strict=True)
             axes.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.2, zorder=3)
-    for (bps, cell), ends in zip(places, whiskers, strict=True):
+    for (bps, cell), ends in zip(places, intervals, strict=True):
         if cell is not None and cell.over <= MOST_TIMES:
             draw_mark(axes, (bps, cell.over), ends, style, ">" if cell.bound else "", size=4.4,
                       hollow=not (cell.best or cell.untold))  # fmt: skip
     at, last = next((bps, cell) for bps, cell in reversed(places) if cell is not None)
     return lines.LineEnd(at, min(last.over, MOST_TIMES), label, style.color)
+
+
+def _limits(races: Sequence[Race], arms: Sequence[str], highest: float) -> tuple[float, float]:
+    """Of the vertical axis: from below all intervals to above the slowest arm, as far as both may reach."""
+    lows = [low for race in races for arm in arms if (low := _interval_over(race.best, arm)[0]) is not None]
+    bottom = max(_LEAST, min([0.88, *(low / 1.05 for low in lows)]))
+    return bottom, MOST_TIMES if highest > MOST_TIMES else max(highest * _HEADROOM, 2.2)
 
 
 def _interval_over(race: BestSet, arm: str) -> tuple[float | None, float | None]:
@@ -177,9 +187,8 @@ def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race
         )
     if any(cell.untold for cell in every):
         words.append("Where repeats are too few to tell, marks are full as well.")
-    if any(cell.bound for cell in every):
+    if any(cell.bound and cell.over <= MOST_TIMES for cell in every):
         words.append("With an arrow: fewer than half of the repeats reached the target in time; a bound.")
-    words.append("Whiskers: 95 % interval of an arm's own mean.")
     if highest > MOST_TIMES:
         words.append(f"Beyond the upper edge: over {MOST_TIMES:.0f} times as long.")
     if left_out:

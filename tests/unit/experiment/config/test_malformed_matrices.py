@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
 from bwbench.cli import main
@@ -96,13 +95,6 @@ def test_there_are_three_hundred() -> None:
     assert len({repr(case) for case in CASES}) >= 300
 
 
-@pytest.fixture
-def program_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Typer makes all commands anew for every call, which takes longer than the call."""
-    monkeypatch.setattr(main, "app", typer.main.get_command(main.app))
-
-
-@pytest.mark.usefixtures("program_made_once")
 @pytest.mark.parametrize("part", range(8))
 def test_each_ends_with_2_and_a_clear_message_and_starts_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], part: int
