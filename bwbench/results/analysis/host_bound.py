@@ -25,7 +25,8 @@ from bwbench.results.analysis.cells import DONE, Row, setting_of, standing_of, s
 
 HOST_BOUND_MARK = "⊙"  # their marks are hollow with a dot in them; and before the note that says what that means
 TOLERANCE = 0.03  # by so much of the declared step a step without communication may be longer
-_WORK = ("nodes", "model", "batch_size", "accumulate", "compute")  # what a node computes in a step, and among how many
+# What a node computes in a step, among how many, and how much time the machine has for it.
+_WORK = ("nodes", "model", "batch_size", "accumulate", "compute", "dilation")
 
 
 @dataclass(frozen=True)
