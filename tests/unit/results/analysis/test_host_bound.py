@@ -17,10 +17,12 @@ from bwbench.results.analysis.results import Reader, regrouped, results_of
 RESULTS = Path(__file__).parents[4] / "results" / "published"
 
 
-def with_steps(folder: Path, step_time: object, step_s: float, compute_s: float = 0.01) -> CellFolder:
-    """The cell with a declared step, and with what its steps took."""
+def with_steps(
+    folder: Path, step_time: object, step_s: float, compute_s: float = 0.01, **changes: object
+) -> CellFolder:
+    """The cell with a declared step and ``changes`` of its configuration, and with what its steps took."""
     cell, status = read_json(folder / "cell.json"), read_json(folder / "status.json")
-    cell["config"]["compute"] = {"threads": 1, "step_time": step_time}
+    cell["config"] |= {"compute": {"threads": 1, "step_time": step_time}, **changes}
     cell_id = recorded_identity(cell["config"])
     folder = folder.rename(folder.with_name(f"{cell['slug']}-{cell_id}"))
     status["id"] = cell_id
@@ -67,6 +69,15 @@ def test_other_work_or_another_machine_tells_nothing(cells) -> None:
     other = with_steps(found["no-communication"].path, "80 ms", 0.09)
     own = OwnSteps.of([found["single"], other, found["ring"]])
     assert own.row(found["ring"])["host_bound"] is None and own.row(other)["host_bound"] is True
+
+
+def test_a_free_network_tells_of_cells_in_the_same_slow_motion_alone(cells) -> None:
+    found = cells(0.048)
+    slowed = with_steps(found["no-communication"].path, "40 ms", 0.0405, dilation=4.0)
+    own = OwnSteps.of([slowed, found["ring"]])
+    assert own.row(found["ring"])["host_bound"] is None and own.row(slowed)["host_bound"] is False
+    ring = with_steps(found["ring"].path, "40 ms", 0.5, dilation=4.0)
+    assert own.row(ring)["host_bound"] is False, "with more of it the machine has more time for a step"
 
 
 def test_where_no_step_is_declared_none_is_exceeded(cells) -> None:
