@@ -21,12 +21,11 @@ from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import JsonObject
 from bwbench.results.analysis.caveats import host_of
-from bwbench.results.analysis.cells import DONE, Row, setting_of, standing_of, state_of
+from bwbench.results.analysis.cells import DONE, Row, dilation_of, setting_of, standing_of, state_of
 
 HOST_BOUND_MARK = "⊙"  # their marks are hollow with a dot in them; and before the note that says what that means
 TOLERANCE = 0.03  # by so much of the declared step a step without communication may be longer
-# What a node computes in a step, among how many, and how much time the machine has for it.
-_WORK = ("nodes", "model", "batch_size", "accumulate", "compute", "dilation")
+_WORK = ("nodes", "model", "batch_size", "accumulate", "compute")  # what a node computes in a step, and among how many
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class OwnSteps:
     """What steps take on a machine without communication.
 
     Attributes:
-        free_s: by machine and work, the median step of cells in which nobody communicates; seconds.
+        free_s: by machine, slow motion and work, the median step of cells in which nobody communicates; seconds.
     """
 
     free_s: Mapping[str, float]
@@ -114,4 +113,5 @@ def _work_of(folder: CellFolder) -> str:
     dataset = mapping_at(config, "dataset").get("name")
     machine = folder.environment
     who = (host_of(machine), machine.cpu, machine.cores) if machine is not None else None
-    return json.dumps([who, dataset, *(config.get(key) for key in _WORK)], sort_keys=True)
+    time_for_it = dilation_of(config)  # that the machine has, in seconds to one of the training clock
+    return json.dumps([who, dataset, time_for_it, *(config.get(key) for key in _WORK)], sort_keys=True)
