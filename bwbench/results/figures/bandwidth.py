@@ -78,6 +78,7 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         highest = max(cell.over for of_race in cells for cell in of_race.values())
         whiskers = captions.on_repeats(pd.Series(counts), "Whiskers: 95 % interval of an arm's own mean.")
         how = _how_to_read(cells, left_out, highest)
+        whiskers = " ".join([whiskers, *captions.on_first_crossings(results, pd.Series(counts))])
         words = " ".join([how, whiskers, *elsewhere, *captions.on_fits(times)])
         absent = [results.labels[arm] for arm in drawn.arms if not any(arm in of_race for of_race in cells)]
         words += f" {', '.join(absent)}: on other links alone." if absent else ""
