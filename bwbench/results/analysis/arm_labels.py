@@ -72,8 +72,7 @@ class _Composition:
     @cached_property
     def options(self) -> dict[str, str]:
         """Those that the recorded name has, as they stand there."""
-        text = self.name.removeprefix(self.base)
-        return dict(_split(text[1:-1])) if text.endswith(")") else {}
+        return options_of(self.name)
 
     @property
     def is_put_together(self) -> bool:
@@ -95,6 +94,12 @@ def arm_labels(cells: Iterable[CellRecord]) -> dict[str, str]:
         if taken[label] > 1 or (label != name and label in arms):
             shortest[name] = name
     return shortest
+
+
+def options_of(arm: str) -> dict[str, str]:
+    """The options that a recorded name has, as they stand there: ``{"period": "16"}`` of ``diloco(period=16)``."""
+    text = arm.removeprefix(arm.partition("(")[0])
+    return dict(_split(text[1:-1])) if text.endswith(")") else {}
 
 
 def recorded_name(asked: str, labels: Mapping[str, str]) -> str:

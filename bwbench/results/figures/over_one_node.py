@@ -6,7 +6,7 @@ Its table has S/(B·T) as well, the gradient's time on the link in steps of comp
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from bwbench.base.units import BANDWIDTH
 from bwbench.experiment.config.method_names import ALONE
 from bwbench.methods.roles import REFERENCE
+from bwbench.results.analysis.arm_labels import options_of
 from bwbench.results.analysis.cells import Row
 from bwbench.results.analysis.crossover import scale_of
 from bwbench.results.analysis.ratio import ratio_of
@@ -47,7 +48,8 @@ def speedup_table(results: Results) -> pd.DataFrame:
     Returns:
         arm, nodes, bandwidth_bps, batch_size, accumulate, step_time_s, global_batch; ``speedup`` with ``low``, ``high``
         (NaN where there is none), ``bound`` (``<``, ``>``: it is less, more than that), ``num``, ``num_censored``;
-        ``load``: S/(B·T), how long the gradient takes on the link in steps of computing, NaN where it is not known.
+        ``load``: S/(B·T), how long the gradient takes on the link in steps of computing, NaN where it is not known;
+        ``line``: the arm whose line it belongs to, itself but where a search chose options by the number of nodes.
     """
     cells = results.cells
     rows = []
@@ -70,7 +72,34 @@ def speedup_table(results: Results) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=columns)
     numbers = [column for column in columns if column not in ("arm", "bound")]
     table[numbers] = table[numbers].astype(float)
-    return table
+    return table.assign(line=table["arm"].map(_lines(table)).astype(object))
+
+
+def _lines(table: pd.DataFrame) -> dict[str, str]:
+    """By arm the one whose line it belongs to: arms are one line where they differ in options that never differ at one
+    number of nodes, as those do that were tuned for each number of them."""
+    settings: dict[str, set[tuple[Any, ...]]] = {}
+    for arm, *setting in table[list(_BY)].itertuples(index=False):
+        settings.setdefault(str(arm), set()).add(tuple(setting))
+    left_out: set[str] = set()
+    for option in sorted({key for arm in settings for key in options_of(arm)}):
+        if all(_are_apart([settings[arm] for arm in arms]) for arms in _alike(settings, left_out | {option})):
+            left_out.add(option)
+    # It has the name of the arm that has the fewest options, which are the usual ones.
+    return {arm: min(arms, key=lambda one: (len(one), one)) for arms in _alike(settings, left_out) for arm in arms}
+
+
+def _alike(arms: Iterable[str], left_out: Collection[str]) -> list[list[str]]:
+    """Arms that have all options in common but those."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for arm in arms:
+        kept = tuple(sorted(item for item in options_of(arm).items() if item[0] not in left_out))
+        found.setdefault((arm.partition("(")[0], kept), []).append(arm)
+    return list(found.values())
+
+
+def _are_apart(settings: Sequence[set[tuple[Any, ...]]]) -> bool:
+    return len(set().union(*settings)) == sum(map(len, settings))
 
 
 def _seconds_a_sample(cells: pd.DataFrame) -> dict[int, Arrival]:
@@ -115,7 +144,8 @@ class SpeedUpByNodes(AbstractFigure):
         """Needs ``single``, and one arm with two numbers of nodes at one batch."""
         if (why_not := _nothing_to_compare(results)) is not None:
             return why_not
-        several = results.cells.groupby("arm")["nodes"].nunique().max() > 1  # where not, no table is needed to see it
+        together = results.cells[results.cells["role"] != REFERENCE]
+        several = together["nodes"].nunique() > 1  # where not, no table is needed to see it
         if several and (why_not := _why_not(results)) is not None:
             return why_not
         return None if several and families(speedup_table(results)) else "only one number of nodes at any one batch"
@@ -130,7 +160,7 @@ class SpeedUpByNodes(AbstractFigure):
         rows = pd.concat([family.rows for family in shown])
         bandwidths, left_out = _panels(rows)
         marks = captions.common_marks(results)
-        notes = [_how_to_read(rows, results, left_out), *drawn.note(results.labels), *results.notes]
+        notes = [_how_to_read(rows, results, left_out), *drawn.note(results.labels), *_by_nodes(rows), *results.notes]
         title = f"Speed-up over one node alone in {_in_what(results)}{marks.text}"
         setting = captions.setting_line(results, num_runs=rows["num"])
         body_in = max(len(shown) * _PANEL_IN[wide], _LEAST_IN) + 0.45
@@ -179,16 +209,16 @@ def _at(rows: pd.DataFrame, bandwidth: float | None) -> pd.DataFrame:
 def _is_nowhere_named(arm: str, shown: Sequence[Family], last: float | None) -> bool:
     """Whether a row of panels has the arm, but not its last panel, where names stand."""
     return any(
-        (family.rows["arm"] == arm).any() and not (_at(family.rows, last)["arm"] == arm).any() for family in shown
+        (family.rows["line"] == arm).any() and not (_at(family.rows, last)["line"] == arm).any() for family in shown
     )
 
 
 def _shown(results: Results, found: Sequence[Family]) -> tuple[Shown, list[Family]]:
     """The arms that are drawn, and of the families those that have any of them."""
     rows = pd.concat([family.rows for family in found])
-    means = rows["speedup"].map(math.log).groupby(rows["arm"]).mean().sort_values(ascending=False, kind="stable")
+    means = rows["speedup"].map(math.log).groupby(rows["line"]).mean().sort_values(ascending=False, kind="stable")
     drawn = shown_arms(results, [str(arm) for arm in means.index])
-    kept = [Family(family.label, family.rows[family.rows["arm"].isin(drawn.arms)]) for family in found]
+    kept = [Family(family.label, family.rows[family.rows["line"].isin(drawn.arms)]) for family in found]
     return drawn, [family for family in kept if len(family.rows)]
 
 
@@ -215,13 +245,29 @@ def families(table: pd.DataFrame) -> list[Family]:
         words = f"{batch:g} a node" if times == 1 else f"{batch:g}×{times:g} a node"
         found.append(Family(words, rows))
     found += [Family(f"{batch:g} in all", rows) for batch, rows in table.groupby("global_batch")]
-    several = [rows.groupby("arm")["nodes"].transform("nunique") > 1 for rows in (family.rows for family in found)]
+    several = [rows.groupby("line")["nodes"].transform("nunique") > 1 for rows in (family.rows for family in found)]
     kept = [Family(family.label, family.rows[lines]) for family, lines in zip(found, several, strict=True)]
     return [family for family in kept if len(family.rows)]
 
 
 def _in_what(results: Results) -> str:
     return f"time to {captions.timed_target(results)}" if results.has_times else "samples a second"
+
+
+def _by_nodes(rows: pd.DataFrame) -> list[str]:
+    """Which options differ along a line: ``diloco: outer_lr=0.5 with 2, 8; the usual with 4 nodes.``"""
+    said = []
+    for line, its in rows.groupby("line", sort=True):
+        nodes = {str(arm): part["nodes"].unique() for arm, part in its.groupby("arm", sort=True)}
+        if len(nodes) == 1:
+            continue
+        common = set.intersection(*(set(options_of(arm).items()) for arm in nodes))
+        parts = []
+        for arm, counts in nodes.items():
+            own = [f"{key}={value}" for key, value in options_of(arm).items() if (key, value) not in common]
+            parts.append(f"{', '.join(own) or 'the usual'} with {', '.join(f'{one:g}' for one in sorted(counts))}")
+        said.append(f"{str(line).partition('(')[0]}: {'; '.join(parts)} nodes.")
+    return said
 
 
 def _how_to_read(rows: pd.DataFrame, results: Results, left_out: Sequence[float]) -> str:
@@ -273,7 +319,7 @@ def _draw_by_nodes(
     axes.plot([1, most], [1, most], zorder=1, **_IDEAL)
     ends = [LineEnd(most, most, "ideal", INK)]
     for position, (arm, label) in enumerate(labels.items()):
-        line = rows[rows["arm"] == arm].sort_values("nodes")
+        line = rows[rows["line"] == arm].sort_values("nodes")
         if line.empty:
             continue
         dodge = 10 ** (_DODGE * (position - (len(labels) - 1) / 2))

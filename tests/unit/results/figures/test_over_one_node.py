@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from fixtures_matrices import write_matrix
 
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures.families import MOST_LINES
 from bwbench.results.figures.figure_contract import text_problems
-from bwbench.results.figures.over_one_node import Family, SpeedUpByNodes, _is_nowhere_named, _panels, families
+from bwbench.results.figures.over_one_node import (
+    Family,
+    SpeedUpByNodes,
+    _by_nodes,
+    _is_nowhere_named,
+    _lines,
+    _panels,
+    families,
+)
 from bwbench.results.figures.style import WIDTHS_IN
 
 
@@ -41,7 +50,27 @@ def test_a_panel_a_bandwidth_in_one_row_a_batch_and_names_at_the_ends(viable: Re
 
 def test_an_arm_of_one_number_of_nodes_has_no_line_and_is_not_drawn(viable: Results) -> None:
     for family in families(SpeedUpByNodes().table(viable)):
-        assert (family.rows.groupby("arm")["nodes"].nunique() > 1).all()
+        assert (family.rows.groupby("line")["nodes"].nunique() > 1).all()
+
+
+def _of(*arms: tuple[str, int]) -> pd.DataFrame:
+    rows = pd.DataFrame(arms, columns=["arm", "nodes"])
+    return rows.assign(bandwidth_bps=1e7, batch_size=32, accumulate=1, step_time_s=0.1)
+
+
+def test_options_that_were_chosen_for_each_number_of_nodes_make_one_line() -> None:
+    rows = _of(("diloco(outer_lr=0.5)", 2), ("diloco", 4), ("diloco(outer_lr=0.5)", 8), ("ddp", 2), ("ddp", 4))
+    lines = _lines(rows)
+    assert lines == {"diloco(outer_lr=0.5)": "diloco", "diloco": "diloco", "ddp": "ddp"}
+    assert _by_nodes(rows.assign(line=rows["arm"].map(lines))) == [
+        "diloco: the usual with 4; outer_lr=0.5 with 2, 8 nodes."
+    ]  # fmt: skip
+
+
+def test_options_that_two_arms_have_at_one_number_of_nodes_tell_lines_apart() -> None:
+    often, seldom = "diloco(outer_lr=0.5,period=16)", "diloco(outer_lr=1.0,period=64)"
+    lines = _lines(_of((often, 2), ("diloco(period=16)", 4), (seldom, 2), (seldom, 4)))
+    assert lines == {often: "diloco(period=16)", "diloco(period=16)": "diloco(period=16)", seldom: seldom}
 
 
 def test_of_many_bandwidths_four_have_a_panel_the_slowest_and_the_fastest_among_them(viable: Results) -> None:
@@ -56,5 +85,5 @@ def test_of_many_bandwidths_four_have_a_panel_the_slowest_and_the_fastest_among_
 def test_an_arm_that_is_not_in_the_last_panel_is_named_elsewhere(viable: Results) -> None:
     rows = families(SpeedUpByNodes().table(viable))[0].rows
     last = rows["bandwidth_bps"].max()
-    shown = [Family("", rows[(rows["arm"] != "ddp") | (rows["bandwidth_bps"] < last)])]
+    shown = [Family("", rows[(rows["line"] != "ddp") | (rows["bandwidth_bps"] < last)])]
     assert _is_nowhere_named("ddp", shown, last) and not _is_nowhere_named("diloco", shown, last)
