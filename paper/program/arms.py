@@ -13,35 +13,41 @@ from bwbench.results.analysis.cells import cell_row
 from bwbench.results.analysis.statistics import number
 from bwbench.results.section.content import Lines, Table
 from bwbench.results.text import Number, phrase, significant
+from paper.program.spoken import name_of
 
 _HEAD = ("arm", "algorithm", "collective", "codec", "optimizer", "rate", "sent a step")
 _DIGITS = 3
 _WIDE = 34  # letters of small type: a table of more is wider than its page
 
 
-def arms_table(label: str, caption: str, folders: Sequence[CellFolder]) -> Iterator[Table]:
+def arms_table(
+    label: str, caption: str, folders: Sequence[CellFolder], names: Mapping[str, str] | None = None
+) -> Iterator[Table]:
     """A row for each arm: algorithm, collective and codecs with their options, optimizer, rate, and bytes on the wire
     that all nodes send in a step, the median over its cells; none without cells.
 
     Args:
         folders: of one experiment, done.
+        names: what prose calls an arm, which stands below its recorded name.
     """
     arms: dict[str, list[CellFolder]] = {}
     for folder in folders:
         arms.setdefault(str(folder.cell.arm), []).append(folder)
-    rows = [list(_cells(label, arm, arms[arm])) for arm in sorted(arms)]
+    rows = [list(_cells(label, arm, arms[arm], names or {})) for arm in sorted(arms)]
     if rows:
         yield Table(label, phrase(caption), [phrase(name) for name in _HEAD], rows, "lllllrr")
 
 
-def _cells(label: str, arm: str, folders: Sequence[CellFolder]) -> Iterator[Lines]:
+def _cells(label: str, arm: str, folders: Sequence[CellFolder], names: Mapping[str, str]) -> Iterator[Lines]:
     config = folders[0].cell.config
     codecs = [one for one in list_at(config, "compression") if isinstance(one, Mapping) and one.get("name") != "none"]
     optimizer = mapping_at(config, "optimizer")
     rates = sorted({rate for one in folders if (rate := _rate(one)) is not None})
     sent = [found for one in folders if (found := _sent(one)) is not None]
     name, _, options = arm.partition("(")
-    yield [phrase(name), *map(phrase, _wrapped(f"({options}".replace(",", ", ")) if options else [])]
+    spoken = name_of(arm, str(folders[0].cell.experiment), names)
+    said = _wrapped(spoken) if spoken != arm else []
+    yield [phrase(name), *map(phrase, [*(_wrapped(f"({options}".replace(",", ", ")) if options else []), *said])]
     yield _component(label, arm, mapping_at(config, "algorithm"))
     yield _component(label, arm, mapping_at(config, "collective"))
     yield [line for one in codecs for line in _component(label, arm, one)] or [phrase("–")]

@@ -130,7 +130,7 @@ def build_paper(source: Path, results: Path, out: Path, *, strict: bool = False,
     records = quotes.records
     sections = _sections(outline, records, paper, strict=strict)
     problems = [p for one in sections for p in bare_numbers(_source(source, one), str(source / one.file))]
-    pictures = Pictures(results, out / "figures", records.beside)
+    pictures = Pictures(records, out / "figures", outline.names)
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(out / "figures", ignore_errors=True)
     for_latex, for_markdown = ForLatex(), ForMarkdown()

@@ -64,11 +64,12 @@ class Records:
         return total if experiment == "all" else next((one for one in found if one.experiment == experiment), None)
 
     def is_host_bound(self, folder: CellFolder) -> bool:
-        """By the cells of its own experiment in which nobody communicates, as figures have it; else by those of all."""
-        return self._own_steps[str(folder.cell.experiment)].row(folder)["host_bound"] is True
+        """By the cells of its own experiment in which nobody communicates; else by those of all."""
+        return self.own_steps[str(folder.cell.experiment)].row(folder)["host_bound"] is True
 
     @cached_property
-    def _own_steps(self) -> dict[str, OwnSteps]:
+    def own_steps(self) -> dict[str, OwnSteps]:
+        """Of each experiment what steps take without communication."""
         every = OwnSteps.of(self.folders).free_s
         names = {str(folder.cell.experiment) for folder in self.folders}
         return {name: OwnSteps({**every, **OwnSteps.of(self.of(name)).free_s}) for name in names}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bwbench.base.registry import FIGURES
@@ -15,7 +16,9 @@ from bwbench.results.figures.style import COLUMN_IN, PAGE_IN
 from bwbench.results.section.content import Block, Table
 from bwbench.results.section.threats import link_table
 from bwbench.results.section.time_and_accuracy import accuracy_blocks, baseline_of, speedup_blocks, time_blocks
+from paper.program.claimed_cells import Records
 from paper.program.comparing import metric_of
+from paper.program.spoken import name_of
 
 
 @dataclass
@@ -23,13 +26,13 @@ class Pictures:
     """Draws each picture once, into ``folder``. What must be said of its records stands in ``notes``, not below it.
 
     Attributes:
-        beside: records of single experiments that are kept elsewhere; what is said of ``all`` leaves them out.
+        names: what prose calls an arm, and pictures as well; tables keep its label.
         skipped: why a picture that prose asks for was not drawn.
     """
 
-    root: Path
+    records: Records
     folder: Path
-    beside: tuple[Path, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     _drawn: dict[tuple[str, str, str, bool, float | None], str | None] = field(default_factory=dict)
     _results: dict[str, list[Results]] = field(default_factory=dict)
@@ -69,7 +72,7 @@ class Pictures:
             known = {name: [folder for one in groups for folder in one.done] for name, groups in self._results.items()}
             yield from link_table({name: done for name, done in known.items() if experiment in ("all", name)})
             return
-        groups = [one for one in self._at(target, self._groups(experiment)) if group in one.label]
+        groups = self._told(one for one in self._at(target, self._groups(experiment)) if group in one.label)
         against = baseline or baseline_of(groups)
         for one in groups:
             blocks: Iterator[Block]
@@ -88,9 +91,11 @@ class Pictures:
             return None
         figure: AbstractFigure = FIGURES.load(name)()
         why = f"no records of {experiment}"
-        for one in regrouped(self._at(target, self._groups(experiment)), figure.compares):
-            if group not in one.label:
+        for unnamed in regrouped(self._at(target, self._groups(experiment)), figure.compares):
+            if group not in unnamed.label:
                 continue
+            (one,) = self._told([unnamed])
+            one = replace(one, called=self._called(one))
             reason = figure.why_not(one)
             if reason is None:
                 asked = "" if target is None else f"to-{target:g}"
@@ -104,6 +109,20 @@ class Pictures:
         self.skipped.append(f"figure {name} of {experiment} {group}".rstrip() + f": {why}")
         return None
 
+    def _told(self, groups: Iterable[Results]) -> list[Results]:
+        """The groups with what all records tell of steps without communication: prose has their marks as well."""
+        own = self.records.own_steps
+        return [replace(one, own=own.get(one.experiment, one.own)) for one in groups]
+
+    def _called(self, one: Results) -> dict[str, str]:
+        """What prose calls the arms, without an article; the label where two would be called alike."""
+        spoken = {arm: _without_article(name_of(arm, one.experiment, self.names)) for arm in one.labels}
+        taken = Counter(spoken.values())
+        return {
+            arm: spoken[arm] if spoken[arm] != arm and taken[spoken[arm]] == 1 else label
+            for arm, label in one.labels.items()
+        }
+
     @staticmethod
     def _at(target: float | None, groups: Sequence[Results]) -> Sequence[Results]:
         """The groups at another target of their metric."""
@@ -113,10 +132,14 @@ class Pictures:
         return results_of(at_target(cells.values(), (metric_of(list(cells.values())), target)), groups[0].reader)
 
     def _groups(self, experiment: str) -> list[Results]:
-        if not self._results and self.root.is_dir():
-            for one in load_results(self.root):
+        if not self._results and self.records.root.is_dir():
+            for one in load_results(self.records.root):
                 self._results.setdefault(one.experiment, []).append(one)
         if experiment in self._results:
             return self._results[experiment]
-        beside = (one for path in self.beside if path.is_dir() for one in load_results(path))
+        beside = (one for path in self.records.beside if path.is_dir() for one in load_results(path))
         return [one for one in beside if one.experiment == experiment]
+
+
+def _without_article(name: str) -> str:
+    return name.removeprefix("the ").removeprefix("a ")

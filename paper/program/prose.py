@@ -189,7 +189,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         return shown(rates_table(f"rates-{experiment}", caption, cells, baseline), "table") if cells else ""
 
     def arms(experiment: str, caption: str) -> str:
-        return shown(arms_table(f"arms-{experiment}", caption, quotes.records.done(experiment)))
+        return shown(arms_table(f"arms-{experiment}", caption, quotes.records.done(experiment), quotes.names))
 
     def studies(caption: str, *names: str) -> str:
         return shown(studies_table("studies", caption, names, quotes.records))

@@ -11,7 +11,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bwbench.experiment.config.cell_config import LEFT_OUT
@@ -19,13 +19,14 @@ from bwbench.experiment.config.method_names import PRESETS
 from bwbench.methods.roles import METHOD
 from bwbench.records import CellFolder
 from bwbench.records.schema import CellRecord
-from bwbench.results.analysis.cells import setting_of, standing_of
+from bwbench.results.analysis.cells import name_of, setting_of, standing_of
 
 UNLIKE = "Arms differ in more than one thing"  # begins the note that says in which
 LONGEST = 30  # letters of a label, from which on it leaves options out that others of its name have as well
 _DIGITS = 4  # of a number among the options
 _MOST_WAYS = 6  # that a note names one by one
 _AXES = ("algorithm", "collective", "codec")
+_AVERAGE = "weight_average"
 # Of a configuration: what makes an arm and a repeat, or says where it ran. All else arms can have in common.
 _OF_AN_ARM = (
     "algorithm",
@@ -47,17 +48,21 @@ class _Composition:
 
     Attributes:
         name: as recorded; codec: several of them joined by ``+``; ``none`` where nothing is compressed.
+        average: of its weights, which only the name of an arm has that comes without one as well; else empty.
     """
 
     name: str
     algorithm: str
     collective: str
     codec: str
+    average: str = ""
 
     @classmethod
     def of(cls, cell: CellRecord) -> _Composition:
         setting = setting_of(cell.config)
-        return cls(str(cell.arm), setting.algorithm, setting.collective, setting.compression)
+        average = name_of(cell.config.get("weight_average"))
+        kind = "" if average in ("", "none") else average
+        return cls(str(cell.arm), setting.algorithm, setting.collective, setting.compression, kind)
 
     @property
     def way(self) -> tuple[str, str, str]:
@@ -71,8 +76,8 @@ class _Composition:
 
     @cached_property
     def options(self) -> dict[str, str]:
-        """Those that the recorded name has, as they stand there."""
-        return options_of(self.name)
+        """Those that the recorded name has, as they stand there, and the average."""
+        return options_of(self.name) | ({_AVERAGE: self.average} if self.average else {})
 
     @property
     def is_put_together(self) -> bool:
@@ -88,6 +93,8 @@ def arm_labels(cells: Iterable[CellRecord]) -> dict[str, str]:
     A codec's own name where no other algorithm or collective is among the arms; of options what differs from the usual.
     """
     arms = {str(cell.arm): _Composition.of(cell) for cell in _one_of_each(cells)}
+    if not any(_AVERAGE in options_of(name) for name in arms):  # all or none of them have one
+        arms = {name: replace(arm, average="") for name, arm in arms.items()}
     shortest = {name: _label(arm, list(arms.values())) for name, arm in arms.items()}
     taken = Counter(shortest.values())
     for name, label in shortest.items():  # a label that another arm is recorded under would be taken for that one
@@ -148,7 +155,11 @@ def _label(arm: _Composition, arms: Sequence[_Composition]) -> str:
     if len(whole) <= LONGEST:
         return whole
     kin = [other.options for other in arms if other.way == arm.way]
-    telling = {key: value for key, value in arm.options.items() if len({str(one.get(key)) for one in kin}) > 1}
+    telling = {
+        key: value
+        for key, value in arm.options.items()
+        if key == _AVERAGE or len({str(one.get(key)) for one in kin}) > 1
+    }
     return _with_options(base, telling) if telling and len(kin) > 1 else whole
 
 

@@ -74,9 +74,9 @@ def draw_curves(
     """
     metric = metric_of(results)
     drawn = shown_arms(results, [arm for arm, _, _ in labels if may_win(results.roles[arm])])
-    labels = [one for one in labels if one[0] not in drawn.by]
+    labels = [one for one in labels if one[0] not in drawn.others]
     arrivals = {arm: at for arm, _, at in labels}
-    curves = curves[~curves["arm"].isin(drawn.by)]
+    curves = curves[~curves["arm"].isin(drawn.others)]
     arms = {str(arm): [run for _, run in part.groupby("id")] for arm, part in curves.groupby("arm")}
     counts = [len(runs) for runs in arms.values()]
     setting = captions.setting_line(results, num_runs=counts)

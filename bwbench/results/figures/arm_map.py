@@ -210,7 +210,8 @@ def _draw_cell(
                                  edgecolor=_BEST, linewidth=0.7, zorder=2))  # fmt: skip
     if text_width_in(figure, cell.text, look["fontsize"], bold=cell.best) + _GAP_IN <= width_in:
         color = "white" if cell.best else INK if cell.races else FAINT
-        axes.text(*middle, cell.text, color=color, weight="bold" if cell.best else "normal", zorder=3, **look)
+        weight, style = "bold" if cell.best else "normal", "normal" if cell.races else "italic"
+        axes.text(*middle, cell.text, color=color, weight=weight, style=style, zorder=3, **look)
 
 
 def how_to_read(cells: Mapping[tuple[str, int], MapCell], where: str) -> str:
@@ -222,13 +223,23 @@ def how_to_read(cells: Mapping[tuple[str, int], MapCell], where: str) -> str:
     words = [f"Numbers: time over the shortest {where}."]
     if any(cell.best for cell in cells.values()):
         words.append(
-            "Dark: may be the fastest, whatever the number; with 95 % a column the fastest is among them "
+            "Dark: may be the fastest, whatever the number; with 95 % a column the fastest is among those "
             "(one-sided Welch's t on log time against the first, Bonferroni)."
         )
     if not all(cell.races for cell in cells.values()):
-        words.append("Grey numbers without colour: takes no part in that.")
+        words.append("In italics: for comparison, not ranked.")
     if any(cell.untold for cell in cells.values()):
         words.append("Framed: too few repeats to tell.")
     if any(cell.bound for cell in cells.values()):
         words.append(">: not reached in time.")
     return " ".join(words)
+
+
+def on_empty(races: Sequence[BestSet], *, missing: bool) -> list[str]:
+    """What a cell without a number says, where there is one.
+
+    Args:
+        missing: whether any is.
+    """
+    nobody = any(race.first is None for race in races)
+    return [f"·: did not run there{', or nobody arrived' if nobody else ''}."] if missing else []

@@ -183,8 +183,8 @@ def _how_to_read(cells: Sequence[Mapping[str, MapCell]], left_out: Sequence[Race
     words = []
     if any(cell.best for cell in every):
         words.append(
-            "Full marks: may be the fastest; with 95 % a bandwidth the fastest is among them (one-sided Welch's t on "
-            "log time against the first, Bonferroni)."
+            "Full marks: may be the fastest; with 95 % a bandwidth the fastest is among all that may be, drawn or not "
+            "(one-sided Welch's t on log time against the first, Bonferroni)."
         )
     if any(cell.untold for cell in every):
         words.append("Where repeats are too few to tell, marks are full as well.")

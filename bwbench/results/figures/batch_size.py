@@ -120,11 +120,9 @@ def _lines(table: pd.DataFrame, results: Results, marks: captions.CommonMarks) -
     for arm in sorted(set(table["arm"]), key=lambda arm: (results.roles[arm] != METHOD, arm)):
         of_arm = table[table["arm"] == arm]
         found.append(_Line(marks.label(results, arm)))
-        for (batch, accumulate, nodes, _), rows in of_arm.groupby(
-            ["global_batch", "accumulate", "nodes", "batch_size"]
-        ):
+        for (_, accumulate, nodes, size), rows in of_arm.groupby(["global_batch", "accumulate", "nodes", "batch_size"]):
             several = of_arm["nodes"].nunique() > 1
-            made = f"{batch:g} = {accumulate:g} × {batch / accumulate:g}" if accumulate > 1 else f"{batch:g}"
+            made = f"{size:g}, {accumulate:g} times" if accumulate > 1 else f"{size:g}"
             found.append(_Line(", ".join([made, *([f"{nodes:g} nodes"] if several else [])]), rows))
     return found
 
@@ -195,9 +193,9 @@ def _name_rows(axes: Axes, lines: Sequence[_Line]) -> None:
 
 def _how_to_read(table: pd.DataFrame, links: Mapping[float, ArmStyle]) -> list[str]:
     several = "Marks: geometric mean; whiskers: 95 % interval (Student's t on logarithms)."
-    words = ["Rows: samples of a step, all nodes."]
+    words = ["Rows: samples of a node in a step."]
     if (table["accumulate"] > 1).any():
-        words.append("With ×: accumulated over so many steps before one average.")
+        words.append("So many times: accumulated before one average.")
     words.append(captions.on_repeats(table["num"], several))
     if (table["time_censored"] > 0).any() or (table["samples_censored"] > 0).any():
         words.append("Hollow with arrow: fewer than half of the repeats reached the target within the limit.")

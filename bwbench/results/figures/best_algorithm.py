@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,9 +13,10 @@ from bwbench.methods.roles import REFERENCE, may_win
 from bwbench.results.analysis.best_set import BestSet, best_set
 from bwbench.results.analysis.cells import DONE
 from bwbench.results.analysis.cells import Row as TableRow
+from bwbench.results.analysis.host_bound import HOST_BOUND_MARK
 from bwbench.results.analysis.results import Results, arrivals_by_seed, once
 from bwbench.results.figures import captions
-from bwbench.results.figures.arm_map import Column, Row, cells_of, draw_map, height_in, how_to_read, order_of
+from bwbench.results.figures.arm_map import Column, Row, cells_of, draw_map, height_in, how_to_read, on_empty, order_of
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes
 from bwbench.results.figures.style import PAGE_IN
@@ -106,15 +107,22 @@ class BestAlgorithm(AbstractFigure):
 
     def _draw(self, results: Results, width_in: float) -> Figure:
         races = races_of(results)
-        marks = captions.common_marks(results)
+        marks, bound = captions.common_marks(results), _host_bound_links(results.cells, races)
+        if bound:  # said of links, and of no arm
+            text = marks.text.replace(HOST_BOUND_MARK, "")
+            marks = replace(marks, text=text, host_bound=True)
         labels = {arm: marks.label(results, arm) for arm in order_of([race.best for race in races])}
         if width_in < PAGE_IN:
             labels = {arm: captions.in_short_lines(label) for arm, label in labels.items()}
         rows = [Row(arm, label) for arm, label in labels.items()]
         columns, below = _columns(races)
+        columns = [
+            replace(column, text=f"{column.text}{HOST_BOUND_MARK if race in bound else ''}")
+            for column, race in zip(columns, races, strict=True)
+        ]
         cells = {(arm, number): cell for number, race in enumerate(races) for arm, cell in cells_of(race.best).items()}
         missing = len(cells) < len(rows) * len(columns)
-        words = [how_to_read(cells, "on a link"), *(["·: did not run there, or nobody arrived."] if missing else [])]
+        words = [how_to_read(cells, "on a link"), *on_empty([race.best for race in races], missing=missing)]
         times = [time for race in races for time in race.best.times.values()]
         note = " ".join([*words, *captions.on_fits(times)])
         counts = [time.num for time in times]
@@ -126,6 +134,19 @@ class BestAlgorithm(AbstractFigure):
         axes.set_xlabel(below, labelpad=13 if grouped else 4)
         draw_map(figure, axes, rows, columns, cells)
         return figure
+
+
+def _host_bound_links(cells: pd.DataFrame, races: Sequence[Race]) -> list[Race]:
+    """The links all of whose arms are host-bound, where of the others none is; none where that differs by arm, or where
+    all are."""
+    whole = []
+    for race in races:
+        here = cells[(cells["bandwidth_bps"] == race.bandwidth_bps) & (cells["rtt_s"] == race.rtt_s)]
+        bound = {value is True for value in here[here["role"] != REFERENCE]["host_bound"]}
+        if len(bound) > 1:
+            return []
+        whole += [race] if bound == {True} else []
+    return whole if len(whole) < len(races) else []
 
 
 def _columns(races: Sequence[Race]) -> tuple[list[Column], str]:

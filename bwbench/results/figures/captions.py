@@ -151,7 +151,8 @@ def on_fits(times: Iterable[Estimate]) -> list[str]:
 
 def arm_label(arm: str, role: str, num_composed: float = 0, num: float = 0) -> str:
     """An arm's name in figures, ``marked``; one node alone is said, because all others have more."""
-    return marked(f"{arm}{_ONE_NODE}" if role == REFERENCE else arm, num_composed, num)
+    unsaid = role == REFERENCE and "one node" not in arm
+    return marked(f"{arm}{_ONE_NODE}" if unsaid else arm, num_composed, num)
 
 
 def marked(name: str, num_composed: float, num: float) -> str:

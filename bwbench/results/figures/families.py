@@ -34,27 +34,21 @@ class Shown:
 
     Attributes:
         arms: those that are drawn.
-        by: of each arm that is not drawn the one that stands for it; None where none does.
+        others: those that are not.
         leads: whether arms are drawn beside that of their way, since they are first on a link.
     """
 
     arms: tuple[str, ...]
-    by: Mapping[str, str | None]
+    others: tuple[str, ...]
     leads: bool = False
 
     def note(self, labels: Mapping[str, str]) -> list[str]:
         """A sentence on what is not drawn; none where all is."""
-        if not self.by:
+        if not self.others:
             return []
-        of_each: dict[str | None, list[str]] = {}
-        for arm, other in sorted(self.by.items()):
-            of_each.setdefault(other, []).append(labels.get(arm, arm))
-        parts = [
-            f"{', '.join(names)} ({'slower' if other is None else f'as {labels.get(other, other)}'})"
-            for other, names in sorted(of_each.items(), key=lambda item: (item[0] is None, item[0] or ""))
-        ]
         first = ", and what is first somewhere" if self.leads else ""
-        return [f"One arm of each way to send less{first}. The others: {'; '.join(parts)}."]
+        names = ", ".join(labels.get(arm, arm) for arm in sorted(self.others))
+        return [f"Drawn: one arm of each way to send less{first}. Not drawn, and perhaps as fast: {names}."]
 
 
 def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = (), first: Sequence[str] = ()) -> Shown:
@@ -69,7 +63,7 @@ def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = 
         first: of each link the arm with the shortest mean time.
     """
     if len(order) <= MOST_LINES:
-        return Shown(tuple(order), {})
+        return Shown(tuple(order), ())
     cells = {folder.cell.arm: folder.cell for folder in results.done}
     wins = Counter(fastest)
     links = {
@@ -95,13 +89,8 @@ def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = 
         ),
     )
     arms = tuple(arm for arm in order if arm in kept[:MOST_LINES])
-    by = {
-        arm: chosen[family] if chosen[family] in arms else None
-        for family, its in members.items()
-        for arm in its
-        if arm not in arms
-    }
-    return Shown(arms, by, leads=not set(arms) <= set(chosen.values()))
+    others = tuple(arm for arm in order if arm not in arms)
+    return Shown(arms, others, leads=not set(arms) <= set(chosen.values()))
 
 
 def family_of(cell: CellRecord, role: str) -> str:

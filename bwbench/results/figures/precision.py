@@ -134,7 +134,7 @@ class Precision(AbstractFigure):
         marks = captions.common_marks(shown)
         scale, what = (100.0, "accuracy") if metric == "accuracy" else (1.0, metric)
         unit = "percentage points" if metric == "accuracy" else ""
-        title = f"Validation {what}{'' if metric == 'accuracy' else ' at the end'}{marks.text} less that of fp32"
+        title = f"Validation {what}{'' if metric == 'accuracy' else ' at the end'}{marks.text} minus that of fp32"
         setting = captions.setting_line(shown, num_runs=table["num"])
         without = bool(table["residual"].eq(False).any())  # of three values
         look: Any = {"color": _LOOK.color, "marker": "o", "markersize": 4.5, "linestyle": "none"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -23,14 +22,15 @@ from bwbench.results.figures import captions
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_panels
 from bwbench.results.figures.marks import draw_mark, label_log_axis
-from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, arm_style
+from bwbench.results.figures.style import FAINT, INK, PAGE_IN, SMALL_PT, ArmStyle
 
 _ROW_IN = 0.2
 _LINE_IN = 0.09  # more for each further line of a name
 _BESIDE_IN = {True: 2.6, False: 1.75}  # names on the left and ratios on the right, by whether the picture is wide
 _INTERVAL_SHOWN = 2.0  # of an interval beyond all marks
 _LEAST = 1.5  # times, from 1 to both sides: what is shown of the axis at least
-_MARK_PT = 2.6  # rows have names: a mark needs no shape, and whiskers are to be seen beside it
+_MARK_PT = 2.0  # rows have names: a mark needs no shape and no colour, and whiskers are to be seen beside it
+_LOOK = ArmStyle(INK, "o", "none")
 # A step of one node is that of fewer samples: beside arms of several the time of a sample is what counts.
 _PARTS = {"step_ratio": "less time\na sample", "samples_ratio": "fewer\nsamples"}
 
@@ -74,7 +74,7 @@ class SpeedUp(AbstractFigure):
         limits = _limits(table)
         length_in = (width_in - _BESIDE_IN[wide]) / 2
         for axes, (part, what) in zip(grid[0], _PARTS.items(), strict=True):
-            _draw_part(axes, table, middles_in, part, results.roles, limits)
+            _draw_part(axes, table, middles_in, part, limits)
             axes.set_xlabel(what)
             label_log_axis(axes.xaxis, *limits, length_in=length_in)
         first, last = grid[0]
@@ -137,20 +137,18 @@ def _limits(table: pd.DataFrame) -> tuple[float, float]:
 
 
 def _draw_part(
-    axes: Axes, table: pd.DataFrame, places: Sequence[float], part: str, roles: Mapping[str, str],
-    limits: tuple[float, float],
-) -> None:  # fmt: skip
+    axes: Axes, table: pd.DataFrame, places: Sequence[float], part: str, limits: tuple[float, float]
+) -> None:
     axes.set_xscale("log")
     axes.set_xlim(*limits)
     axes.grid(True, axis="x")
     axes.axvline(1.0, color=INK, linewidth=0.8, zorder=2)
     axes.tick_params(axis="y", length=0)
     for position, row in zip(places, table.to_dict("records"), strict=True):
-        style = replace(arm_style(row["arm"], roles[row["arm"]]), marker="o")
-        axes.plot([1.0, row[part]], [position] * 2, color=style.color, linewidth=3.0, alpha=0.4, zorder=2.5,
+        axes.plot([1.0, row[part]], [position] * 2, color=FAINT, linewidth=3.0, alpha=0.35, zorder=2.5,
                   solid_capstyle="butt")  # fmt: skip
         ends = (max(row[f"{part}_low"], limits[0]), min(row[f"{part}_high"], limits[1]))
-        draw_mark(axes, (row[part], position), ends, style, row[f"{part}_bound"], size=_MARK_PT, sideways=True)
+        draw_mark(axes, (row[part], position), ends, _LOOK, row[f"{part}_bound"], size=_MARK_PT, sideways=True)
 
 
 def _name_ratios(axes: Axes, table: pd.DataFrame, places: Sequence[float]) -> None:
@@ -165,7 +163,10 @@ def _name_ratios(axes: Axes, table: pd.DataFrame, places: Sequence[float]) -> No
 
 def _how_to_read(table: pd.DataFrame, usual: str) -> str:
     words = [f"Right of 1: less time a sample than {usual}, or fewer samples to the target; the two multiply."]
-    several = "Marks: ratio of geometric means; whiskers: 95 % interval each (Welch's t on logarithms)."
+    several = (
+        "Marks: ratio of geometric means; whiskers: 95 % interval each, of a single timing run by what such runs are "
+        "taken to differ by."
+    )
     words.append(captions.on_repeats(table["num"], several))
     if (table[[f"{name}_bound" for name in ("speedup", *_PARTS)]] != "").any(axis=None):
         words.append("With an arrow, or < and >: one of the two did not reach the target; a bound.")

@@ -20,7 +20,7 @@ from bwbench.results.analysis.cells import name_of, value_at
 from bwbench.results.analysis.results import ENDS, Results, arrivals_by_seed, ends_of, once
 from bwbench.results.analysis.statistics import Arrival, Estimate, estimate, geometric_interval, number
 from bwbench.results.figures import captions
-from bwbench.results.figures.arm_map import Column, MapCell, Row, cells_of, draw_map, height_in, how_to_read
+from bwbench.results.figures.arm_map import Column, MapCell, Row, cells_of, draw_map, height_in, how_to_read, on_empty
 from bwbench.results.figures.base import AbstractFigure
 from bwbench.results.figures.frame import framed_axes
 from bwbench.results.figures.style import PAGE_IN
@@ -77,15 +77,20 @@ class TopologyByMedium(AbstractFigure):
         rows = [*_rows(linked, results, marks, wide=wide)]
         if timed:
             rows += [*_alone(table, results, places, races, cells)]
-        columns = [Column(str(nodes), _MEDIA.get(medium, medium)) for medium, nodes in places]
+        by_nodes = len({nodes for _, nodes in places}) > 1
+        media = [_MEDIA.get(medium, medium) for medium, _ in places]
+        columns = [
+            Column(str(nodes), name) if by_nodes else Column(name)
+            for name, (_, nodes) in zip(media, places, strict=True)
+        ]
         what = f"time to {captions.timed_target(results)}" if timed else "time of a step"
         title = f"Central and decentral averaging: {what}{marks.text}"
         setting = captions.setting_line(results, num_runs=linked["num"])
         missing = any((row.key, number) not in cells for row in rows if row.key for number in range(len(columns)))
         words = ["Central: one node, or every node for its share, averages for all.", how_to_read(cells, "in a column")]
-        note = " ".join([*words, *(["·: did not run there, or nobody arrived."] if missing else [])])
+        note = " ".join([*words, *on_empty(list(races.values()), missing=missing)])
         figure, axes = framed_axes(width_in, height_in(rows) + 0.58, title, setting, [note, *results.notes])
-        axes.set_xlabel("nodes", labelpad=13)
+        axes.set_xlabel("nodes" if by_nodes else "medium", labelpad=13 if by_nodes else 4)
         draw_map(figure, axes, rows, columns, cells)
         return figure
 

@@ -104,7 +104,7 @@ def test_a_difference_turns_its_sign_with_its_arms(records: Records) -> None:
 def test_host_bound_cells_stand_in_no_crossover(records: Records) -> None:
     claim = _claim(kind="crossover", arm="threshold", over="ddp", where={})
     bound = Records(records.root)
-    vars(bound)["_own_steps"] = {"study": SimpleNamespace(row=lambda folder: {"host_bound": True})}
+    vars(bound)["own_steps"] = {"study": SimpleNamespace(row=lambda folder: {"host_bound": True})}
     value = evaluate(claim, bound)
     assert value.unit == "words" and value.words == "2 of 2 bandwidths are host-bound" and value.side == 0
     said = "has no crossover with ddp that is given, since its cells are host-bound"

@@ -102,3 +102,12 @@ def test_of_another_optimizer_its_own_options_are_not_said(tmp_path: Path) -> No
     file.parent.rename(str(file.parent).replace(before, cell["id"]))
     note = unlike_arms_note(iter_cells(tmp_path))
     assert note is not None and note.endswith("; optimizer lr; optimizer.")
+
+
+def test_an_average_of_the_weights_is_said_where_another_arm_has_none() -> None:
+    average = {"weight_average": {"name": "ema"}}
+    outer = cell("muloco-1", "none", "none", "muloco-1", **average)
+    with_it = cell("single(weight_average=ema)", "ring", "none", "single", **average)
+    alone = cell("single", "ring", "none", "single")
+    assert arm_labels([alone, with_it, outer])["muloco-1"] == "muloco-1(weight_average=ema)"
+    assert arm_labels([outer])["muloco-1"] == "muloco-1"
