@@ -38,22 +38,25 @@ class MapCell:
     Attributes:
         over: its time over that of the fastest; of an arm that did not arrive its limit over that.
         bound: it did not arrive: it is more than that.
+        fitted: some of its repeats did not arrive, and its time is that of a censored fit.
         best: it may be the fastest, which is told from its repeats; ``untold``: nothing tells.
         races: it takes part; who does not has a number and no colour.
     """
 
     over: float
     bound: bool = False
+    fitted: bool = False
     best: bool = False
     untold: bool = False
     races: bool = True
 
     @property
     def text(self) -> str:
-        """``1``, ``1.3``, ``12``, ``>12``."""
+        """``1``, ``1.3``, ``12``, ``>12``, ``~1.3``."""
         over = self.over
         plain = f"{over:.0f}" if over >= 9.95 else f"{over:.1f}" if over >= 0.95 else f"{over:.1g}"
-        return f"{'>' if self.bound else ''}{'1' if over == 1.0 else plain}"
+        before = ">" if self.bound else "~" if self.fitted else ""
+        return f"{before}{'1' if over == 1.0 else plain}"
 
     @property
     def fill(self) -> str:
@@ -94,6 +97,7 @@ def cells_of(race: BestSet) -> dict[str, MapCell]:
         arm: MapCell(
             time.at_least / first_s,
             math.isinf(time.value),
+            fitted=time.num_censored > 0,
             best=arm in race.members and arm not in race.untold and not (arm == race.first and _all_untold(race)),
             untold=not alone and (arm in race.untold or (arm == race.first and _all_untold(race))),
         )
@@ -232,6 +236,8 @@ def how_to_read(cells: Mapping[tuple[str, int], MapCell], where: str) -> str:
         words.append("Framed: too few repeats to tell.")
     if any(cell.bound for cell in cells.values()):
         words.append(">: not reached in time.")
+    if any(cell.fitted and not cell.bound for cell in cells.values()):
+        words.append("~: of a censored log-normal fit, since some repeats did not reach the target.")
     return " ".join(words)
 
 

@@ -123,9 +123,8 @@ class BestAlgorithm(AbstractFigure):
         cells = {(arm, number): cell for number, race in enumerate(races) for arm, cell in cells_of(race.best).items()}
         missing = len(cells) < len(rows) * len(columns)
         words = [how_to_read(cells, "on a link"), *on_empty([race.best for race in races], missing=missing)]
-        times = [time for race in races for time in race.best.times.values()]
-        note = " ".join([*words, *captions.on_fits(times)])
-        counts = [time.num for time in times]
+        note = " ".join(words)
+        counts = [time.num for race in races for time in race.best.times.values()]
         title = f"Who reaches {captions.timed_target(results)}{marks.text} first, by link"
         setting = captions.setting_line(results, num_runs=counts)
         grouped = any(column.group for column in columns)
