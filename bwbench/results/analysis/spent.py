@@ -221,7 +221,8 @@ def _take(found: Spent, cell: CellFolder, needed: Mapping[str, set[str]]) -> str
         found.num_composed += done
         return cell.composed.timing
     found.num_whole += done
-    if status is not None and status.wall_s is not None:
+    # Of a cell that could not be composed the wall time is that of composing: the run that failed counts by itself.
+    if status is not None and status.wall_s is not None and status.undone_part is None:
         found.whole_s[f"{found.experiment}/{source}"] = status.wall_s
     if (error := composed_error(cell)) is not None:
         found.errors.append(error)
