@@ -28,7 +28,7 @@ def arms_table(
 
     Args:
         folders: of one experiment, done.
-        names: what prose calls an arm, which stands below its recorded name.
+        names: what prose calls an arm, which stands below its recorded name in place of its options.
     """
     arms: dict[str, list[CellFolder]] = {}
     for folder in folders:
@@ -46,8 +46,8 @@ def _cells(label: str, arm: str, folders: Sequence[CellFolder], names: Mapping[s
     sent = [found for one in folders if (found := _sent(one)) is not None]
     name, _, options = arm.partition("(")
     spoken = name_of(arm, str(folders[0].cell.experiment), names)
-    said = _wrapped(spoken) if spoken != arm else []
-    yield [phrase(name), *map(phrase, [*(_wrapped(f"({options}".replace(",", ", ")) if options else []), *said])]
+    given = f"({options}".replace(",", ", ") if options else ""  # options stand beside, at what they belong to
+    yield [phrase(name), *map(phrase, _wrapped(spoken if spoken != arm else given))]
     yield _component(label, arm, mapping_at(config, "algorithm"))
     yield _component(label, arm, mapping_at(config, "collective"))
     yield [line for one in codecs for line in _component(label, arm, one)] or [phrase("–")]

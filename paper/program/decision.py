@@ -90,7 +90,7 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     beside = phrase(f"with {_SPELLED.get(optimizer, optimizer)}{'' if average else ' alone'}")
     yield gain if same or gain is _NONE else [*gain, beside]
     yield _gain(claim, first, _alone(records, claim.experiment), records)
-    raced = {folder.cell.arm for folder in records.done(claim.experiment) if standing_of(folder.cell).role != HEADROOM}
+    raced = {folder.cell.arm for folder in here if standing_of(folder.cell).role != HEADROOM}
     yield [
         phrase(Number(f"{claim.name} n", str(value.num))),
         phrase("of ", Number(f"{claim.name} arms", str(len(raced))), " arms"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,13 +114,13 @@ class Pictures:
         return [replace(one, own=own.get(one.experiment, one.own)) for one in groups]
 
     def _called(self, one: Results) -> dict[str, str]:
-        """What prose calls the arms, without an article; the label where two would be called alike."""
-        spoken = {arm: _without_article(name_of(arm, one.experiment, self.names)) for arm in one.labels}
-        taken = Counter(spoken.values())
-        return {
-            arm: spoken[arm] if spoken[arm] != arm and taken[spoken[arm]] == 1 else label
-            for arm, label in one.labels.items()
-        }
+        """What prose calls the arms, without an article; of two that it calls alike the one with fewer options."""
+        called = dict(one.labels)
+        for arm in sorted(called, key=lambda arm: (len(arm), arm)):
+            spoken = _without_article(name_of(arm, one.experiment, self.names))
+            if spoken != arm and spoken not in called.values():
+                called[arm] = spoken
+        return called
 
     @staticmethod
     def _at(target: float | None, groups: Sequence[Results]) -> Sequence[Results]:

@@ -82,7 +82,8 @@ class TimeToAccuracyByBandwidth(AbstractFigure):
         words = " ".join([how, whiskers, *elsewhere, *captions.on_fits(times)])
         absent = [results.labels[arm] for arm in drawn.arms if not any(arm in of_race for of_race in cells)]
         words += f" {', '.join(absent)}: on other links alone." if absent else ""
-        notes = [words, *drawn.note(results.labels), *results.notes]
+        members = {arm for race in races for arm in race.best.members}
+        notes = [words, *drawn.note(results.labels, members), *results.notes]
         figure, axes = framed_axes(width_in, _BODY_IN[wide], title, setting, notes)
         lines.bandwidth_axis(axes, bandwidths)
         axes.set_yscale("log")

@@ -7,7 +7,7 @@ in its table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bwbench.base.plain_data import list_at
@@ -42,13 +42,22 @@ class Shown:
     others: tuple[str, ...]
     leads: bool = False
 
-    def note(self, labels: Mapping[str, str]) -> list[str]:
-        """A sentence on what is not drawn; none where all is."""
+    def note(self, labels: Mapping[str, str], fastest: Collection[str] = ()) -> list[str]:
+        """A sentence on what is not drawn; none where all is.
+
+        Args:
+            fastest: arms that may be the fastest on some link.
+        """
         if not self.others:
             return []
         first = ", and what is first somewhere" if self.leads else ""
-        names = ", ".join(labels.get(arm, arm) for arm in sorted(self.others))
-        return [f"Drawn: one arm of each way to send less{first}. Not drawn, and perhaps as fast: {names}."]
+        parts = {"perhaps as fast on a link": set(fastest), "the others": set(self.others) - set(fastest)}
+        named = {
+            what: ", ".join(labels.get(arm, arm) for arm in sorted(self.others) if arm in arms)
+            for what, arms in parts.items()
+        }
+        words = "; ".join(f"{what}: {names}" for what, names in named.items() if names)
+        return [f"Drawn: one arm of each way to send less{first}. Not drawn, {words}."]
 
 
 def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = (), first: Sequence[str] = ()) -> Shown:

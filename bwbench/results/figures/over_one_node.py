@@ -160,12 +160,17 @@ class SpeedUpByNodes(AbstractFigure):
         rows = pd.concat([family.rows for family in shown])
         bandwidths, left_out = _panels(rows)
         marks = captions.common_marks(results)
-        notes = [_how_to_read(rows, results, left_out), *drawn.note(results.labels), *_by_nodes(rows), *results.notes]
+        labels = {arm: marks.label(results, arm) for arm in drawn.arms}
+        notes = [
+            _how_to_read(rows, results, left_out),
+            *drawn.note(results.labels),
+            *_by_nodes(rows, labels),
+            *results.notes,
+        ]
         title = f"Speed-up over one node alone in {_in_what(results)}{marks.text}"
         setting = captions.setting_line(results, num_runs=rows["num"])
         body_in = max(len(shown) * _PANEL_IN[wide], _LEAST_IN) + 0.45
         shape = (len(shown), len(bandwidths))
-        labels = {arm: marks.label(results, arm) for arm in drawn.arms}
         legend = [
             arm_handle(arm_style(arm, results.roles[arm]), label)
             for arm, label in labels.items()
@@ -186,7 +191,7 @@ class SpeedUpByNodes(AbstractFigure):
         label_outer(grid, "", "")
         grid[-1, (len(bandwidths) - 1) // 2].set_xlabel("nodes")  # of all panels
         for family, panels, its in zip(shown, grid, ends, strict=True):
-            panels[0].set_ylabel(f"batch {family.label}", fontsize=SMALL_PT)
+            panels[0].set_ylabel(f"times one node,\nbatch {family.label}", fontsize=SMALL_PT)
             name_ends(figure, panels[-1], its, size_pt=TEXT_PT if wide else SMALL_PT, gap_pt=9.0)
         return figure
 
@@ -254,7 +259,7 @@ def _in_what(results: Results) -> str:
     return f"time to {captions.timed_target(results)}" if results.has_times else "samples a second"
 
 
-def _by_nodes(rows: pd.DataFrame) -> list[str]:
+def _by_nodes(rows: pd.DataFrame, labels: Mapping[str, str]) -> list[str]:
     """Which options differ along a line: ``diloco: outer_lr=0.5 with 2, 8; the usual with 4 nodes.``"""
     said = []
     for line, its in rows.groupby("line", sort=True):
@@ -266,7 +271,7 @@ def _by_nodes(rows: pd.DataFrame) -> list[str]:
         for arm, counts in nodes.items():
             own = [f"{key}={value}" for key, value in options_of(arm).items() if (key, value) not in common]
             parts.append(f"{', '.join(own) or 'the usual'} with {', '.join(f'{one:g}' for one in sorted(counts))}")
-        said.append(f"{str(line).partition('(')[0]}: {'; '.join(parts)} nodes.")
+        said.append(f"{labels[str(line)].partition('(')[0]}: {'; '.join(parts)} nodes.")
     return said
 
 
@@ -287,7 +292,7 @@ def _label_speedups(axes: Axes, limits: tuple[float, float]) -> None:
     """The vertical axis of speed-ups: logarithmic, plain numbers, grey below 1."""
     axes.set_yscale("log")
     axes.set_ylim(*limits)
-    few = limits[1] / limits[0] > 100
+    few = limits[1] / limits[0] > 300
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if few else (1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")

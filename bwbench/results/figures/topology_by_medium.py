@@ -105,7 +105,8 @@ def _rows(linked: pd.DataFrame, results: Results, marks: captions.CommonMarks, *
         for row in its:
             name = marks.label(results, row["arm"]) + row["variant"].removeprefix(row["arm"])
             topology = row["topology"] + _AVERAGING_WORDS.get(row["averaging"], "")
-            together = f"{name}: {topology}" if topology != name.rstrip("†⊙") else name
+            named = name.rstrip("†⊙").partition(",")[0]
+            together = f"{name}: {topology}" if topology != named else name
             yield Row(row["variant"], together if wide or len(together) <= _ONE_LINE else f"{name}:\n{topology}")
 
 

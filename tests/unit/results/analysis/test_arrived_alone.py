@@ -94,5 +94,5 @@ def test_a_run_that_went_on_is_judged_by_what_it_had_sent_at_the_arrival(study: 
 
 
 def test_no_published_cell_arrived_alone() -> None:
-    found = [cell.path.name for cell in iter_cells(RESULTS / "viable") if cell_row(cell)["arrived_alone"]]
+    found = [cell.path.name for cell in iter_cells(RESULTS / "worth-it") if cell_row(cell)["arrived_alone"]]
     assert found == []

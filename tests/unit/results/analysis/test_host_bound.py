@@ -15,6 +15,7 @@ from bwbench.results.analysis.host_bound import OwnSteps, host_bound_note, is_ho
 from bwbench.results.analysis.results import Reader, regrouped, results_of
 
 RESULTS = Path(__file__).parents[4] / "results" / "published"
+RECORDS = Path(__file__).parents[4] / "benchmarks" / "records"
 
 
 def with_steps(
@@ -128,7 +129,7 @@ def test_a_picture_of_one_link_knows_what_all_links_tell() -> None:
 
 def test_host_bound_cells_stand_in_no_crossover() -> None:
     """Of a published study two nodes, whose steps are as long as declared, and no four; of eight not all is known."""
-    compared = compare_cells(iter_cells(RESULTS / "viable"), "ddp")
+    compared = compare_cells(iter_cells(RECORDS / "viable"), "ddp")
     assert {(row.condition["nodes"], row.condition["batch_size"]) for row in compared.crossovers} == {
         (2, 32), (2, 64), (8, 16)
     }  # fmt: skip

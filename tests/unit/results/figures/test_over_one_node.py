@@ -62,7 +62,7 @@ def test_options_that_were_chosen_for_each_number_of_nodes_make_one_line() -> No
     rows = _of(("diloco(outer_lr=0.5)", 2), ("diloco", 4), ("diloco(outer_lr=0.5)", 8), ("ddp", 2), ("ddp", 4))
     lines = _lines(rows)
     assert lines == {"diloco(outer_lr=0.5)": "diloco", "diloco": "diloco", "ddp": "ddp"}
-    assert _by_nodes(rows.assign(line=rows["arm"].map(lines))) == [
+    assert _by_nodes(rows.assign(line=rows["arm"].map(lines)), {"diloco": "diloco"}) == [
         "diloco: the usual with 4; outer_lr=0.5 with 2, 8 nodes."
     ]  # fmt: skip
 
