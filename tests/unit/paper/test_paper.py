@@ -12,8 +12,11 @@ from fixtures_paper import CLAIMS, PROSE, ROOT, write_paper, write_records
 from fixtures_records import Study, write_study
 
 from bwbench.base.errors import ConfigError
+from bwbench.results.analysis.results import load_results
 from paper.program import build_paper
 from paper.program.build import too_large
+from paper.program.claimed_cells import Records
+from paper.program.pictures import Pictures
 from paper.program.prose import bare_numbers
 
 needs_tex = pytest.mark.skipif(
@@ -98,6 +101,13 @@ def test_pictures_and_tables_of_another_target_stand_beside_those_of_the_cells_o
         json.loads((tmp_path / f"out/figures/study_bandwidth{end}.json").read_text()) for end in ("", "_to-0.7")
     )
     assert own["table"] != lower["table"]
+
+
+def test_pictures_call_arms_as_prose_does_and_no_two_alike(tmp_path: Path, results: Path) -> None:
+    (one,) = (group for group in load_results(results) if group.experiment == "study" and "ring-fp16" in group.labels)
+    names = {"study/ring-fp16": "the half ring", "ddp": "DDP", "single": "DDP"}
+    called = Pictures(Records(results), tmp_path, names)._called(one)
+    assert called["ring-fp16"] == "half ring" and called["ddp"] == "DDP" and called.get("single", "single") == "single"
 
 
 def test_numbers_in_prose_and_unknown_claims_are_refused_together(tmp_path: Path, results: Path) -> None:

@@ -15,7 +15,7 @@ from bwbench.methods.roles import HEADROOM, METHOD
 from bwbench.results.analysis.results import Results, load_results, regrouped
 from bwbench.results.figures.arm_map import MapCell, order_of
 from bwbench.results.figures.bandwidth import MOST_TIMES, Throughput, TimeToAccuracyByBandwidth, shown_of
-from bwbench.results.figures.best_algorithm import BestAlgorithm, races_of
+from bwbench.results.figures.best_algorithm import BestAlgorithm, _host_bound_links, races_of
 from bwbench.results.figures.families import APART, BITS, MOST_LINES, NUMBERS, SELDOM, WHOLE, family_of, shown_arms
 from bwbench.results.figures.frame import framed_axes
 from bwbench.results.figures.lines import ArmLine, Mark, _dodges, draw
@@ -225,6 +225,22 @@ def test_the_map_has_a_column_a_link_and_a_row_an_arm(tmp_path: Path) -> None:
     assert {"200 us", "200 ms"} <= set(written)  # below their bandwidths
 
 
+def test_links_that_are_host_bound_as_a_whole_are_marked_and_no_arm(tmp_path: Path) -> None:
+    write_matrix(tmp_path, "latency", ("algorithm=[single, ddp, diloco]", "repeats=2"))
+    (across,) = regrouped(load_results(tmp_path), BestAlgorithm.compares)
+    races, cells = races_of(across), across.cells
+    for race in races[:2]:
+        here = (cells["bandwidth_bps"] == race.bandwidth_bps) & (cells["rtt_s"] == race.rtt_s)
+        cells.loc[here & (cells["role"] == METHOD), "host_bound"] = True
+    assert _host_bound_links(cells, races) == races[:2]
+    axes = BestAlgorithm().draw(across, WIDTHS_IN["page"]).axes[0]
+    assert not any("⊙" in text.get_text() for text in axes.get_yticklabels())
+    assert sum("⊙" in text.get_text() for text in axes.get_xticklabels()) == 2
+    some = (cells["bandwidth_bps"] == races[0].bandwidth_bps) & (cells["arm"] == "ddp")
+    assert not _host_bound_links(cells.assign(host_bound=some), races)  # by arm
+    assert not _host_bound_links(cells.assign(host_bound=True), races)  # all: said in the title
+
+
 def test_one_link_is_no_map(tmp_path: Path) -> None:
     write_study(tmp_path, Study(arms=("ddp", "ring"), repeats=2))
     (results,) = load_results(tmp_path)
@@ -236,6 +252,8 @@ def test_one_link_is_no_map(tmp_path: Path) -> None:
     [
         (MapCell(1.0, best=True), "1"),
         (MapCell(1.02), "1.0"),
+        (MapCell(1.6, fitted=True), "~1.6"),
+        (MapCell(1.6, bound=True, fitted=True), ">1.6"),
         (MapCell(12.3), "12"),
         (MapCell(9.97), "10"),
         (MapCell(3.46, bound=True), ">3.5"),
