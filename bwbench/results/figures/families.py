@@ -51,13 +51,11 @@ class Shown:
         if not self.others:
             return []
         first = ", and what is first somewhere" if self.leads else ""
-        parts = {"perhaps as fast on a link": set(fastest), "the others": set(self.others) - set(fastest)}
-        named = {
-            what: ", ".join(labels.get(arm, arm) for arm in sorted(self.others) if arm in arms)
-            for what, arms in parts.items()
-        }
-        words = "; ".join(f"{what}: {names}" for what, names in named.items() if names)
-        return [f"Drawn: one arm of each way to send less{first}. Not drawn, {words}."]
+        words = [f"Drawn: one arm of each way to send less{first}."]
+        for what, wanted in (("Not drawn, and perhaps as fast on a link", True), ("Not drawn", False)):
+            names = [labels.get(arm, arm) for arm in sorted(self.others) if (arm in fastest) is wanted]
+            words += [f"{what}: {', '.join(names)}."] if names else []
+        return [" ".join(words)]
 
 
 def shown_arms(results: Results, order: Sequence[str], fastest: Sequence[str] = (), first: Sequence[str] = ()) -> Shown:
