@@ -54,7 +54,7 @@ def test_all_that_is_published_passes_but_for_checksums(capsys: pytest.CaptureFi
     assert verify([PUBLISHED]) == EXIT_OK
     said = capsys.readouterr()
     assert said.out == "" and "0 with findings" in said.err
-    assert "960 cell(s): checksum: it was published without a checksum" in said.err
+    assert "852 cell(s): checksum: it was published without a checksum" in said.err
 
 
 def test_untouched_records_pass_as_folders_and_as_a_published_set(results: Path, tmp_path: Path) -> None:
