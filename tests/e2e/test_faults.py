@@ -129,8 +129,8 @@ def test_an_outage_of_10_s_is_survived(tmp_path: Path) -> None:
     longest_ms = tcp.get("tcp_rto_max_ms")
     # Before Linux 6.15 a wait may be as long as all before it together: as long as the outage. Timers of some seconds
     # are up to a quarter of a second late. There may be two such waits behind the outage: when what was repeated is
-    # acknowledged, what is not sent yet may wait for the persist timer, which still has the time of the last repetition
-    # (`ss -o` shows it: persist, 5 s, where nothing is in flight).
+    # acknowledged, what is not sent yet probably waits for the persist timer, which still has the time of the last
+    # repetition (`ss -o` shows it: persist, 5 s, where nothing is in flight).
     longest_s = 10 if longest_ms is None else 2 * int(longest_ms) / 1e3
     assert longest_ms in ("5000", None)
     emulator = {key: link["emulator"][key] for key in ("lateness_max_s", "overruns", "unsent")}
