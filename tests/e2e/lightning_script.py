@@ -5,6 +5,7 @@ python lightning_script.py METHOD_JSON FOLDER CASE
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -83,6 +85,15 @@ def parameters(net: Net) -> str:
 
 
 report: dict[str, Any] = {}
+
+
+@atexit.register  # before any other, so that it runs behind them
+def say() -> None:
+    """Report, and whether a process group was left to the interpreter (which may end with SIGABRT then)."""
+    if report:
+        print("\n" + json.dumps(report | {"left": dist.is_initialized()}), flush=True)
+
+
 pl.seed_everything(1)
 if CASE == "resume":
     whole = fit(4, save=FOLDER / "inside.ckpt")
@@ -106,4 +117,3 @@ elif CASE == "twice":
     report["loss"] = float(run.callback_metrics["loss"])
 elif CASE == "accumulate":
     report["whole"] = parameters(fit(1, accumulate_grad_batches=4, num_sanity_val_steps=0))
-print("\n" + json.dumps(report), flush=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -61,6 +64,8 @@ class ScriptGroups:
 def join(group: dist.ProcessGroup | None, timeout_s: float) -> ScriptGroups:
     """Meet the other processes. All of them call this at the same point of the script.
 
+    A default process group that was there before is taken down when the script ends, if nobody has done it until then.
+
     Args:
         group: of those that train together; None takes all.
         timeout_s: how long a message may take, in the groups that are made here.
@@ -72,6 +77,8 @@ def join(group: dist.ProcessGroup | None, timeout_s: float) -> ScriptGroups:
     began = not dist.is_initialized()
     if began:
         _begin(timeout)
+    else:
+        _take_down_at_exit()
     if group is None:
         data = dist.new_group(backend="gloo", timeout=timeout)
         control = dist.new_group(backend="gloo", timeout=timeout)
@@ -86,6 +93,21 @@ def join(group: dist.ProcessGroup | None, timeout_s: float) -> ScriptGroups:
     ranks = dist.get_process_group_ranks(group)
     control = dist.new_group(ranks, backend="gloo", timeout=timeout, use_local_synchronization=True)
     return ScriptGroups(group, control, (control,), began)
+
+
+@cache  # once, so that it comes behind every handle that is closed at exit
+def _take_down_at_exit() -> None:
+    """Have the default process group taken down before Python is.
+
+    Lightning and Accelerate leave gloo's as it is. A thread of it that gives a tensor back while Python shuts down ends
+    the process with SIGABRT (https://github.com/pytorch/pytorch/pull/179291).
+    """
+
+    def take_down() -> None:
+        if dist.is_initialized() and not hasattr(sys, "last_value"):  # after an error it may wait for the others
+            dist.destroy_process_group()
+
+    atexit.register(take_down)
 
 
 def own_address() -> str:
