@@ -86,9 +86,10 @@ AT := --at 10Mbps --at latency-100-ms
 PUBLISHED := results/published
 paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ as PDF; what README and findings say of them (a minute)
 	@rm -rf $(FIGURES).new
-	$(BIN)/bwbench plot $(PUBLISHED) --all --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null
+	@set -x; $(BIN)/python -m paper.program --pages & pages=$$!; \
+	  $(BIN)/bwbench plot $(PUBLISHED) --all --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null; \
+	  drawn=$$?; wait $$pages && exit $$drawn
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
-	$(BIN)/python -m paper.program --pages
 	@echo "$$(find $(FIGURES) -type f | wc -l) files in $(FIGURES)"
 
 # One experiment after the other, each published when it is finished. After an interruption the same command goes on.

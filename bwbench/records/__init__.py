@@ -13,3 +13,4 @@ from bwbench.records.store import CellFolder as CellFolder
 from bwbench.records.store import cell_at as cell_at
 from bwbench.records.store import iter_cells as iter_cells
 from bwbench.records.store import readable as readable
+from bwbench.records.store import uncollected as uncollected

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bwbench.base.errors import EXIT_OK, BwbenchError
+from bwbench.records import uncollected
 from bwbench.results.text import plain
 from paper.program.build import build_paper, load_outline, quotes_of, records_of
 from paper.program.claim import COMPARISONS, Claim, Value, load_claims
@@ -38,6 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--claims", action="store_true", help="print every claim, its value and what may be declared")
     parser.add_argument("--pages", action="store_true", help="write what README.md and docs/ say of the records")
     options = parser.parse_args(arguments)
+    with uncollected():
+        return _made(options)
+
+
+def _made(options: argparse.Namespace) -> int:
     try:
         if options.pages:
             published = load_published(options.source / PUBLISHED)

@@ -56,7 +56,14 @@ class Records:
 
     def of(self, experiment: str) -> list[CellFolder]:
         """All cells of an experiment."""
-        return [folder for folder in self.folders if folder.cell.experiment == experiment]
+        return self._by_experiment.get(experiment, [])
+
+    @cached_property
+    def _by_experiment(self) -> dict[str, list[CellFolder]]:
+        found: dict[str, list[CellFolder]] = {}
+        for folder in self.folders:
+            found.setdefault(str(folder.cell.experiment), []).append(folder)
+        return found
 
     def spent_on(self, experiment: str) -> Spent | None:
         """What an experiment has cost; all of them for ``all``; None where nothing is known."""

@@ -12,7 +12,7 @@ from bwbench.records import CellFolder
 from bwbench.results.analysis.arrival import FIRST_CROSSING
 from bwbench.results.analysis.best_set import best_set
 from bwbench.results.analysis.cell_arrival import arrival_of_cell, at_target
-from bwbench.results.analysis.cells import DONE, cell_row, is_composed, setting_of, standing_of, state_of
+from bwbench.results.analysis.cells import DONE, cell_row, is_composed, setting_of_cell, standing_of, state_of
 from bwbench.results.analysis.crossover import (
     ABOVE,
     BELOW,
@@ -40,9 +40,9 @@ _COLUMNS = {"samples": "samples_to_target", "wire bytes": "wire_bytes_to_target"
 
 def ratio_claim(claim: Claim, records: Records) -> Value:
     """Reference over arm: above 1 the arm is faster, or needs less."""
-    arm = asked(claim, cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where))
-    over = claim.over or claim.arm
-    reference = asked(claim, cells_of(records.folders, claim.name, claim.experiment, over, claim.reference_where))
+    folders, over = records.of(claim.experiment), claim.over or claim.arm
+    arm = asked(claim, cells_of(folders, claim.name, claim.experiment, claim.arm, claim.where))
+    reference = asked(claim, cells_of(folders, claim.name, claim.experiment, over, claim.reference_where))
     if claim.of in ("wire bytes", "wire bytes per step"):
         mine, others = ({s: math.log(v) for s, v in quantities(cells, claim.of).items()} for cells in (arm, reference))
         logs = _difference(claim, others, mine, kin=_are_kin(arm, reference))
@@ -87,8 +87,8 @@ def _of_ratio(claim: Claim, ratio: Ratio | None, cells: Sequence[CellFolder]) ->
 
 def difference_claim(claim: Claim, records: Records) -> Value:
     """Final metric of the arm less that of the reference."""
-    arm = cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where)
-    reference = cells_of(records.folders, claim.name, claim.experiment, claim.over, claim.reference_where)
+    arm = cells_of(records.of(claim.experiment), claim.name, claim.experiment, claim.arm, claim.where)
+    reference = cells_of(records.of(claim.experiment), claim.name, claim.experiment, claim.over, claim.reference_where)
     quantity = claim.of if claim.of in ("final", "test") else "final"
     found = _difference(claim, quantities(arm, quantity), quantities(reference, quantity), kin=_are_kin(arm, reference))
     unit: Unit = "points" if metric_of(arm) == "accuracy" else "number"
@@ -158,7 +158,7 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
         measured.append(Measured(bps, *(arrivals_of(side) for side in sides)))
     if len(measured) < 2 and len(shared) > len(measured):
         why = f"{len(shared) - len(measured)} of {len(shared)} bandwidths are host-bound"
-        return with_cells(Value("words", None, len({setting_of(f.cell.config).seed for f in used}), words=why), used)
+        return with_cells(Value("words", None, len({setting_of_cell(f).seed for f in used}), words=why), used)
     found = find_crossovers(measured)
     value = _of_crossovers(found, scale_of(used), as_scale=claim.part == "scale")
     all_told = found.kind in (ABOVE, BELOW) and len(measured) == len(shared) and _are_told_alike(measured)
@@ -196,7 +196,7 @@ def _rates(cells: Sequence[CellFolder]) -> set[float]:
 
 
 def _rate(folder: CellFolder) -> float | None:
-    return setting_of(folder.cell.config).bandwidth_bps
+    return setting_of_cell(folder).bandwidth_bps
 
 
 def arrivals_of(cells: Sequence[CellFolder]) -> dict[int, Arrival]:
@@ -214,7 +214,7 @@ def quantities(cells: Sequence[CellFolder], quantity: str) -> dict[int, float]:
         if quantity == "wire bytes per step" and wire_bytes and steps:
             value = wire_bytes / steps
         if value is not None:
-            found.setdefault(setting_of(folder.cell.config).seed, value)
+            found.setdefault(setting_of_cell(folder).seed, value)
     return found
 
 

@@ -48,7 +48,7 @@ def evaluate(claim: Claim, records: Records) -> Value:
 
 
 def _value(claim: Claim, records: Records) -> Value:
-    arm = asked(claim, cells_of(records.folders, claim.name, claim.experiment, claim.arm, claim.where))
+    arm = asked(claim, cells_of(records.of(claim.experiment), claim.name, claim.experiment, claim.arm, claim.where))
     if claim.of == "time":
         centre = estimate(_required(list(arrivals_of(arm).values()), claim))
         bound = ">" if math.isinf(centre.value) else ""

@@ -409,11 +409,10 @@ class CurvePoint(Record):
     def _metrics_apart(cls, content: Any) -> Any:
         if not isinstance(content, dict) or "metrics" in content:
             return content
-        known = cls.model_fields  # looked up once a point: there are millions of them
         found: JsonObject = {}
         metrics, test, beside = found["metrics"], found["test"], found["beside"] = {}, {}, {}
         for key, value in content.items():
-            if key in known:
+            if key in _OF_A_POINT:
                 found.setdefault(key, value)
             elif key.startswith(ON_TEST):
                 test[key.removeprefix(ON_TEST)] = value
@@ -423,15 +422,24 @@ class CurvePoint(Record):
                 metrics[key] = value
         return found
 
+    def to_json(self) -> JsonObject:
+        """As it is written, in less than half the time of ``model_dump``."""
+        return self._flat({name: getattr(self, name) for name in _OF_A_POINT if name in self.model_fields_set})
+
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> Any:
+        return self._flat(write(self))
+
+    def _flat(self, content: JsonObject) -> JsonObject:
         """A field each metric."""
-        content: JsonObject = write(self)
         for name in ("metrics", "test", "beside"):
             content.pop(name, None)
         test = {f"{ON_TEST}{name}": value for name, value in self.test.items()}
         beside = {f"{BESIDE}{name}": value for name, value in self.beside.items()}
         return {"step": content.pop("step"), **self.metrics, **test, **beside, **content}
+
+
+_OF_A_POINT = tuple(CurvePoint.model_fields)  # looked up once: there are millions of points
 
 
 class Digest(Record):

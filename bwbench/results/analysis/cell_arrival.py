@@ -59,7 +59,7 @@ def asked_target(text: str) -> tuple[str, float]:
 
 def at_target(folders: Iterable[CellFolder], target: tuple[str, float] | None) -> list[CellFolder]:
     """The same cells, to be looked at with another target; as they are where it is None."""
-    return [folder if target is None else replace(folder, asked_target=target) for folder in folders]
+    return [folder if target is None else folder.asked(target) for folder in folders]
 
 
 def target_at(folder: CellFolder) -> tuple[str, float] | None:

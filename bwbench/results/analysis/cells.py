@@ -37,6 +37,7 @@ RUNNING = "running"  # unfinished, and some process has its claim at this moment
 DONE = "done"
 
 _NAMED_NODES = 3  # that take longer or shorter than others: more are counted
+_SETTING = "setting"  # of what is made of a cell
 _NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
 
 _MOST = 10**300  # that a float can stand for; a configuration may hold any number
@@ -104,6 +105,14 @@ def setting_of(config: JsonObject) -> Setting:
         target_value=target[1] if target else None,
         evaluate_every_samples=_quantity(SAMPLES.parse, mapping_at(config, "evaluate").get("every")),
     )
+
+
+def setting_of_cell(folder: CellFolder) -> Setting:
+    """The setting of a cell, which is read once."""
+    if _SETTING not in folder.made:
+        folder.made[_SETTING] = setting_of(folder.cell.config)
+    setting: Setting = folder.made[_SETTING]
+    return setting
 
 
 @lru_cache(maxsize=1024)
@@ -236,7 +245,7 @@ def _row_of(folder: CellFolder) -> Row:
     cell, status = folder.cell, folder.status
     row: Row = {"id": cell.id, "slug": cell.slug, "experiment": cell.experiment, "arm": cell.arm, "repeat": cell.repeat}
     row["of_pilot"] = cell.pilot is None or cell.repeat < cell.pilot
-    setting = setting_of(cell.config)
+    setting = setting_of_cell(folder)
     row |= {**vars(setting), "global_batch": setting.global_batch, **vars(standing_of(cell))}
     row |= {"status": state_of(folder), "reason": None if status is None else status.reason}
     row |= {key: None if status is None else getattr(status, key) for key in OUTCOMES}

@@ -19,7 +19,7 @@ from bwbench.results.analysis.cells import (
     concerns_no_link,
     dilation_of,
     is_reference,
-    setting_of,
+    setting_of_cell,
     shrink_of,
     vector_speed_of,
 )
@@ -85,7 +85,7 @@ class Group:
     @cached_property
     def _links(self) -> list[tuple[bool, float | None]]:
         """Of each cell, whether no link concerns it, and its bandwidth."""
-        return [(concerns_no_link(f.cell), setting_of(f.cell.config).bandwidth_bps) for f in self.folders]
+        return [(concerns_no_link(f.cell), setting_of_cell(f).bandwidth_bps) for f in self.folders]
 
 
 def group_cells(folders: Sequence[CellFolder], compares: Collection[str] = frozenset({BANDWIDTH_KEY})) -> list[Group]:
@@ -128,7 +128,7 @@ def flat_settings(folder: CellFolder) -> Flat:
         return flat
     if not flat.get("link.shaped", True):
         return {**flat, BANDWIDTH_KEY: UNSHAPED}
-    setting = setting_of(config)
+    setting = setting_of_cell(folder)
     if not setting.num_sites or setting.bandwidth_bps is None:
         return flat
     return {**flat, INSIDE_KEY: flat[BANDWIDTH_KEY], BANDWIDTH_KEY: BANDWIDTH.format(setting.bandwidth_bps)}

@@ -21,7 +21,7 @@ from bwbench.methods.roles import HEADROOM, REFERENCE
 from bwbench.records import CellFolder
 from bwbench.records.schema import JsonObject
 from bwbench.results.analysis.caveats import host_of
-from bwbench.results.analysis.cells import DONE, Row, dilation_of, setting_of, standing_of, state_of
+from bwbench.results.analysis.cells import DONE, Row, dilation_of, setting_of_cell, standing_of, state_of
 
 HOST_BOUND_MARK = "⊙"  # their marks are hollow with a dot in them; and before the note that says what that means
 TOLERANCE = 0.03  # by so much of the declared step a step without communication may be longer
@@ -78,7 +78,7 @@ def slowest_step_s(folder: CellFolder) -> float | None:
     """What a step is declared to take without communication, at the median: where step times differ, that of the node
     that is slowest in the step. None where none is declared, or where a trace says it."""
     config: JsonObject = folder.cell.config
-    times = recorded_step_times(mapping_at(config, "compute")).drawn(setting_of(config).nodes)
+    times = recorded_step_times(mapping_at(config, "compute")).drawn(setting_of_cell(folder).nodes)
     return None if times is None else median_slowest_s(times)
 
 
