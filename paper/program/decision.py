@@ -20,18 +20,17 @@ from bwbench.results.analysis.throughput import RateRow
 from bwbench.results.section.content import Lines, Table
 from bwbench.results.text import Number, Phrase, phrase, significant
 from paper.program.claim import Claim, Value
-from paper.program.claim_words import ends_text, number_text
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
 from paper.program.evaluate import evaluate
 from paper.program.evidence import settings_text
+from paper.program.ratios import NONE, ratio_lines
 from paper.program.spoken import name_of, named
 
 _DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fast", "over DDP", "over one node", "n")
 _RATED = ("step", "times as many", "n")
 _SPELLED = {"sgd": "SGD", "muon": "Muon", "adamw": "AdamW"}
 _DIGITS = 2
-_WIDE = 20  # letters
-_NONE: Lines = (phrase("–"),)
+_WIDE = 19  # letters
 
 
 @dataclass(frozen=True)
@@ -78,17 +77,17 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     yield [phrase(setting.model), phrase(f"{size}{step}")]
     target = Number(f"decision target {claim.name}", _target(claim, of_nodes[0]))
     yield [phrase(settings_text(claim, "link.").replace("latency ", "")), phrase("to ", target)]
-    yield _NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
+    yield NONE if at is None else [phrase(Number(f"decision scale {claim.name}", significant(at, _DIGITS)))]
     name, *options = _in_lines(name_of(first, claim.experiment, names))
     asked = ((FIRST_CROSSING_MARK, value.first_crossing), (HOST_BOUND_MARK, one.host_bound))
     marks = "".join(mark for mark, holds in asked if holds)
     yield [phrase(*name, marks, one.mark), *options]
-    yield _wrapped(named([name_of(arm, claim.experiment, names) for arm in others])) if value.side == 0 else _NONE
+    yield _wrapped(named([name_of(arm, claim.experiment, names) for arm in others])) if value.side == 0 else NONE
     ddp = _ddp_beside(records, claim.experiment, first)
     gain, (optimizer, *average) = _gain(claim, first, [ddp], records), _learning(records, claim.experiment, ddp)
     same = (optimizer, *average) == _learning(records, claim.experiment, first)
     beside = phrase(f"with {_SPELLED.get(optimizer, optimizer)}{'' if average else ' alone'}")
-    yield gain if same or gain is _NONE else [*gain, beside]
+    yield gain if same or gain is NONE else [*gain, beside]
     yield _gain(claim, first, _alone(records, claim.experiment), records)
     raced = {folder.cell.arm for folder in here if standing_of(folder.cell).role != HEADROOM}
     yield [
@@ -132,11 +131,9 @@ def _gain(claim: Claim, arm: str, rivals: Sequence[str], records: Records) -> Li
     asked_of = () if arm in rivals else rivals
     found = [one for rival in asked_of if (one := _ratio(claim, arm, rival, records)) is not None]
     if not found:
-        return _NONE
+        return NONE
     asked, value = min(found, key=lambda one: one[1].value or 0.0)
-    number = Number(asked.name, f"{value.bound} {number_text(value, value.value or 0.0)}".strip())
-    ends = [phrase("[", ends_text(asked, value), "]")] if value.has_interval else []
-    return [phrase(number), *ends]
+    return ratio_lines(asked, value)
 
 
 def _ratio(claim: Claim, arm: str, over: str, records: Records) -> tuple[Claim, Value] | None:
@@ -183,7 +180,7 @@ def _rate_cells(label: str, row: RateRow) -> Iterator[Lines]:
     yield [phrase(Number(f"step {key}", DURATION.show(row.step.value, 3)))]
     ratio = row.ratio
     if ratio is None:
-        yield _NONE
+        yield NONE
     else:
         mark = HOST_BOUND_MARK if row.host_bound else ""
         times = phrase(Number(f"times {key}", significant(ratio.value, apart_from=1.0)), mark)

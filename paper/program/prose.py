@@ -23,6 +23,7 @@ from paper.program.decision import Decision, decision_table, rates_table
 from paper.program.evidence import Row, evidence_lines
 from paper.program.pictures import Pictures
 from paper.program.quotes import Quotes
+from paper.program.ratios import ratios_table
 from paper.program.studies import studies_table
 
 # What may hold digits: expressions and statements of jinja, code, formulae, citations, addresses; digits of a name.
@@ -141,7 +142,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
     Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``, ``decision``,
-    ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
+    ``ratios``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
@@ -184,6 +185,12 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         ]
         return shown([decision_table(label, caption, rows, quotes.records, quotes.names)]) if rows else ""
 
+    def ratios(label: str, caption: str, links: list[str], *names: str) -> str:
+        there = [name for name in names if quotes.experiment_of(name) in quotes.records.experiments]
+        rows = [(quotes.pair(name), quotes.claims[name]) for name in there if quotes.value(name) is not None]
+        found = ratios_table(label, caption, links, rows, quotes.records, quotes.bound)
+        return shown([found]) if rows else ""
+
     def rates(experiment: str, baseline: str, caption: str) -> str:
         cells = quotes.records.done(experiment)
         return shown(rates_table(f"rates-{experiment}", caption, cells, baseline), "table") if cells else ""
@@ -221,6 +228,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "see": see,
         "tables": tables,
         "decision": decision,
+        "ratios": ratios,
         "rates": rates,
         "arms": arms,
         "studies": studies,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bwbench.results.section.content import Lines
 from bwbench.results.text import Phrase, phrase
 from paper.program.claim import COMPARISONS, RATE, Claim, Value
 from paper.program.claim_words import bare_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row
-from paper.program.spoken import spoken_text, with_names
+from paper.program.spoken import name_of, spoken_text, with_names
 
 _WITH_INTERVAL = (*COMPARISONS, "value")
 UNKNOWN: Phrase = phrase("??")
@@ -80,10 +81,17 @@ class Quotes:
         self.has_evidence = True
         of_marks = [(number, self.claims[name], self._values[name]) for name, number in self.marks.items()]
         return [
-            Row(number, claim, value, self._is_host_bound(claim, value))
+            Row(number, claim, value, self.bound(claim, value))
             for number, claim, value in of_marks
             if value is not None
         ]
+
+    def pair(self, name: str) -> Lines:
+        """The two arms of a ratio, one below the other, and the row of its evidence."""
+        claim = self.claims[name]
+        named = (name_of(one, claim.experiment, self.names) for one in (claim.arm, claim.over))
+        arm, over = (name.removeprefix("the ") for name in named)
+        return [phrase(f"{arm} e{self._mark(name)}"), phrase(f"over {over}")]
 
     def mark(self, name: str) -> int | None:
         """The row of a claim's evidence, for a table that shows its value; None where its records are missing."""
@@ -92,7 +100,7 @@ class Quotes:
     def is_host_bound(self, name: str) -> bool:
         """Whether the machine, and not the link alone, decides what a step of one of a claim's cells takes."""
         claim, value = self._look_up(name)
-        return claim is not None and value is not None and self._is_host_bound(claim, value)
+        return claim is not None and value is not None and self.bound(claim, value)
 
     def value(self, name: str) -> Value | None:
         """The value itself, for conditions in prose; None where its records are missing."""
@@ -114,8 +122,8 @@ class Quotes:
                     f"claim {name!r} is quoted without its interval and n; cite it once as {{{{ claim('{name}') }}}}"
                 )
 
-    def _is_host_bound(self, claim: Claim, value: Value) -> bool:
-        """Of values that a step's time is in; a crossover leaves such cells out."""
+    def bound(self, claim: Claim, value: Value) -> bool:
+        """Whether a cell of a value is host-bound, where a step's time is in it; a crossover leaves such cells out."""
         if claim.kind not in ("ratio", "fastest", "value") or claim.of not in ("time", "step time", RATE):
             return False
         cells = (folder for folder in self.records.of(claim.experiment) if folder.cell.id in value.cells)

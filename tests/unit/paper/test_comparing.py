@@ -18,12 +18,13 @@ from bwbench.results.analysis.statistics import Arrival
 from bwbench.results.text import phrase, plain, significant
 from paper.program.arms import arms_table
 from paper.program.claim import Claim, Value
-from paper.program.claim_words import full_text
+from paper.program.claim_words import ends_text, full_text
 from paper.program.claimed_cells import MissingRecordsError, Records
 from paper.program.comparing import _are_told_alike
 from paper.program.decision import Decision, _gain, _wrapped, decision_table
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
+from paper.program.ratios import ratios_table
 from paper.program.spoken import spoken_text, with_names
 from paper.program.studies import studies_table
 
@@ -185,6 +186,30 @@ def test_the_decision_table_says_to_which_target_and_beside_whom(records: Record
     assert plain(marked[4][0]).endswith("‡⊙ e1") and rows[0].value.first_crossing
 
 
+def test_the_table_of_ratios_has_a_column_a_link_and_parentheses_where_nothing_is_told(records: Records) -> None:
+    claim = _claim(kind="ratio", arm="ring-fp16", over="single")
+    links = ["10 Mbit/s", "100 Mbit/s", "7 Mbit/s"]
+    table = ratios_table(
+        "ratios", "", links, [([phrase("ring-fp16"), phrase("over single")], claim)], records, _unbound
+    )
+    assert [plain(head) for head in table.header] == ["arm, over", *links]
+    ((name, *cells),) = table.rows
+    assert [plain(line) for line in name] == ["ring-fp16", "over single"]
+    values = [evaluate(claim.model_copy(update={"where": {"link.bandwidth": link}}), records) for link in links[:2]]
+    for cell, value in zip(cells, values, strict=False):
+        number = significant(value.value or 0.0, apart_from=1.0)
+        assert plain(cell[0]) == (number if value.side else f"({number})")
+        assert plain(cell[1]) == f"[{plain(ends_text(claim, value))}]"
+    assert {value.side for value in values} == {-1, 0}
+    assert [plain(line) for line in cells[2]] == ["–"]  # nothing ran there
+    bound = ratios_table("ratios", "", links[:1], [([], claim)], records, lambda _, __: True)
+    assert "⊙" in plain(bound.rows[0][1][0])
+
+
+def _unbound(_: Claim, __: Value) -> bool:
+    return False
+
+
 def test_the_gain_over_ddp_is_that_over_ddp_with_the_same_optimizer(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +239,8 @@ def test_the_gain_is_over_the_fastest_arm_of_one_node(records: Records, monkeypa
 def test_names_that_are_too_wide_for_a_table_stand_in_short_lines() -> None:
     assert [plain(line) for line in _wrapped("bytegrad, powersgd, single and ring-fp16")] == [
         "bytegrad, powersgd,",
-        "single and ring-fp16",
+        "single and",
+        "ring-fp16",
     ]
     assert len(_wrapped("single and powersgd")) == 1 and len(_wrapped("diloco(period=16,outer_lr=0.7)")) == 1
 
