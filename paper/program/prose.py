@@ -52,6 +52,10 @@ class Format(ABC):
         """``Figure 3``."""
 
     @abstractmethod
+    def table_reference(self, label: str) -> str:
+        """``Table 3``, or what else a reader finds it by."""
+
+    @abstractmethod
     def mark(self, number: int) -> str:
         """What stands behind a sentence: the row of its evidence."""
 
@@ -91,6 +95,10 @@ class ForLatex(Format):
         """By its label."""
         return f"Figure\\ \\ref{{fig:{macro_name(stem, '')}}}"  # pandoc reads the first as a space that does not break
 
+    def table_reference(self, label: str) -> str:
+        """By its label."""
+        return f"Table\\ \\ref{{{macro_name(label, 'tab:')}}}"
+
     def mark(self, number: int) -> str:
         """A link to the row, raised."""
         return f"\\evidence{{{number}}}"
@@ -125,6 +133,10 @@ class ForMarkdown(Format):
         """The picture, and its caption as a paragraph."""
         return f"![](figures/{stem}.png)\n\n**{self.reference(stem)}.** {caption}"
 
+    def table_reference(self, label: str) -> str:
+        """By its label: tables have no numbers there."""
+        return f"the table of {label}"
+
     def mark(self, number: int) -> str:
         """Raised."""
         return f"^e{number}^"
@@ -141,7 +153,7 @@ class ForMarkdown(Format):
 def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: Format) -> str:
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
-    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``, ``decision``,
+    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``, ``table``, ``decision``,
     ``ratios``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
@@ -227,6 +239,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "figure": figure,
         "see": see,
         "tables": tables,
+        "table": format.table_reference,
         "decision": decision,
         "ratios": ratios,
         "rates": rates,
