@@ -37,9 +37,9 @@ RUNNING = "running"  # unfinished, and some process has its claim at this moment
 DONE = "done"
 
 _NAMED_NODES = 3  # that take longer or shorter than others: more are counted
-_SETTING = "setting"  # of what is made of a cell
 _NAMES_IN_A_NOTE = 6  # a longer list helps nobody under a picture; `bwbench status` has them all
 
+_SETTING = "setting"  # of what is made of a cell
 _MOST = 10**300  # that a float can stand for; a configuration may hold any number
 Row: TypeAlias = dict[str, object]  # of a table: a name and a value each column
 
