@@ -13,7 +13,7 @@ from pathlib import Path
 from bwbench.base.errors import ConfigError
 from bwbench.cli.clean_text import uncleaned
 from bwbench.cli.output import say_unreadable, seconds
-from bwbench.records import CellFolder
+from bwbench.records import CellFolder, uncollected
 from bwbench.records.own_and_published import Taken
 from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.results import Reader, read_cells, results_of
@@ -94,10 +94,11 @@ def draw(
     began_s, line = time.monotonic(), _ProgressLine()
     again = f"bwbench plot {shlex.quote(str(taken.folder))}"  # the demo draws too, and has no options
     reader = Reader()
-    cells, refused = read_cells(line.counted(taken.cells()), reader)
-    line.clear()
-    say_unreadable(refused)
-    pictures = _chosen(at_target(cells, target), reader, wanted)
+    with uncollected():
+        cells, refused = read_cells(line.counted(taken.cells()), reader)
+        line.clear()
+        say_unreadable(refused)
+        pictures = _chosen(at_target(cells, target), reader, wanted)
     num_drawn, num_files, num_not_drawn = 0, 0, 0
     notes: dict[str, None] = {}
     skipped: list[str] = []

@@ -132,7 +132,7 @@ def _draw_number(number: int) -> Drawn:
         os._exit(1)
     finally:
         _is_drawing = False
-        gc.collect()
+        gc.collect(0)  # where all is that came since the last picture
 
 
 @contextmanager
