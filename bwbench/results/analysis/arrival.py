@@ -13,6 +13,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bwbench.records.schema import CurvePoint
 
@@ -54,8 +55,7 @@ class CurveArrival:
     clock_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):  # of which hundreds of thousands are made
     """Neighbouring evaluations that the fit gives one value: ``centre`` is the mean of their log samples."""
 
     centre: float
