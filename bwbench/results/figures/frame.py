@@ -26,8 +26,6 @@ _COLUMN_GAP = 1.3  # between columns of the legend, in font sizes
 _MOST_COLUMNS = 5
 _LEADING = 1.32  # line pitch in font sizes
 _PT_PER_IN = 72.0
-_SPACE = 0.32  # width of a space, in font sizes
-_NEAR = 0.06  # of a width: so far may the sum of words be off
 _LETTER_IN = 0.056  # mean width of SMALL_PT text
 _HANDLE_IN = 0.42  # of a legend's entry, with the gaps beside it
 
@@ -193,11 +191,6 @@ def _text_width_px(text: str, size_pt: float, *, bold: bool, dpi: float) -> floa
 
 
 def _fits(figure: Figure, text: str, size_pt: float, width_in: float, *, bold: bool) -> bool:
-    """A line that is far from the width is judged by its words, which lines share: each is measured once."""
-    words_in = [text_width_in(figure, word, size_pt, bold=bold) for word in text.split(" ")]
-    about_in = sum(words_in) + (len(words_in) - 1) * _SPACE * size_pt / _PT_PER_IN
-    if abs(about_in - width_in) > _NEAR * width_in:
-        return about_in < width_in
     return text_width_in(figure, text, size_pt, bold=bold) <= width_in
 
 
