@@ -5,6 +5,8 @@ And what has to be said where the number does not support the claim.
 
 from __future__ import annotations
 
+import math
+
 from bwbench.base.units import MEMORY
 from bwbench.results.figures.captions import seconds
 from bwbench.results.text import Number, Phrase, bandwidth, fixed, percent, phrase, plain, significant, span
@@ -12,6 +14,7 @@ from paper.program.claim import COMPARISONS, Claim, Value
 
 _POINTS = 100.0
 _BYTE_DIGITS = 3
+_CROSSOVER_DIGITS = 2  # of bandwidths and of S/(B·T), as number_text writes them
 _SIDES = {"above 1": 1, "positive": 1, "faster below": 1, "below 1": -1, "negative": -1, "faster above": -1}
 _OPPOSITE = {
     "above 1": "below 1",
@@ -88,14 +91,23 @@ def basis_text(claim: Claim, value: Value) -> Phrase:
 
 def ends_text(claim: Claim, value: Value) -> Phrase:
     """The interval alone: ``1.50 to 2.50``; open on one side: ``above 1.50``."""
-    low = None if value.low is None else number_text(value, value.low)
-    high = None if value.high is None else number_text(value, value.high)
+    low = None if value.low is None else end_text(value, value.low, down=True)
+    high = None if value.high is None else end_text(value, value.high, down=False)
     if low is not None and high is not None:
         first, second = span(low, high).split(" to ", 1)
         return phrase(Number(f"{claim.name} low", first), " to ", Number(f"{claim.name} high", second))
     if low is not None:
         return phrase("above ", Number(f"{claim.name} low", low))
     return phrase("below ", Number(f"{claim.name} high", high or ""))
+
+
+def end_text(value: Value, end: float, *, down: bool) -> str:
+    """An end of an interval as a number; of a crossover rounded outwards: apart below 286 is apart below 280."""
+    if value.unit in ("bit/s", "scale") and end > 0.0:
+        unit = 10.0 ** (math.floor(math.log10(end)) + 1 - _CROSSOVER_DIGITS)
+        steps = round(end / unit, 6)  # 13 is 13.000000000000002 of its units
+        end = unit * (math.floor(steps) if down else math.ceil(steps))
+    return number_text(value, end)
 
 
 def judge(claim: Claim, value: Value) -> str | None:

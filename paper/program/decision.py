@@ -92,7 +92,7 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     raced = {folder.cell.arm for folder in here if standing_of(folder.cell).role != HEADROOM}
     yield [
         phrase(Number(f"{claim.name} n", str(value.num))),
-        phrase("of ", Number(f"{claim.name} arms", str(len(raced))), " arms"),
+        phrase(Number(f"{claim.name} arms", str(len(raced))), " arms"),
     ]
 
 

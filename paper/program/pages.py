@@ -44,7 +44,6 @@ from paper.program.claim_words import bare_text, ends_text
 from paper.program.claimed_cells import MissingRecordsError, Records, how_to_make
 from paper.program.comparing import metric_of
 from paper.program.quotes import Quotes
-from paper.program.spoken import as_said
 from paper.program.standing import Published, standings, table
 
 PAGES = ("README.md", "docs/findings.md", "docs/claims.md")
@@ -115,13 +114,11 @@ def _said(kind: str, name: str, quotes: Quotes) -> str:
     value = quotes.value(name)
     if value is None:
         raise ConfigError(f"<!-- {kind} {name} -->: {'; '.join(quotes.problems)}")
-    claim = quotes.claims[name]
-    words, told = bare_text(claim, value), value
     if kind == "says":
-        (words, _), (_, told) = quotes.verdict(name), as_said(claim, value)
-        if (claim.kind in ("fastest", "difference") and value.side == 0) or claim.kind == "crossover":
-            return _written(words)  # the number is that of two of them, or the ends stand in the sentence
-    return _written(phrase(words, " (", ends_text(claim, told), ")") if told.has_interval else words)
+        return _written(quotes.verdict(name, interval=True)[0])
+    claim = quotes.claims[name]
+    words = bare_text(claim, value)
+    return _written(phrase(words, " (", ends_text(claim, value), ")") if value.has_interval else words)
 
 
 def _folded(paragraph: str) -> str:

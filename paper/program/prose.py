@@ -233,7 +233,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     environment.globals |= {
         "claim": lambda name: marked(quotes.marked(name)),
         "num": lambda name: format.writer.write(quotes.bare(name)),
-        "verdict": lambda name: marked(quotes.verdict(name)),
+        "verdict": lambda name, interval=False: marked(quotes.verdict(name, interval=interval)),
         "have": lambda *names: all(name in quotes.records.experiments for name in names),
         "side": side,
         "figure": figure,

@@ -12,7 +12,7 @@ from paper.program.claim_words import bare_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row
-from paper.program.spoken import name_of, spoken_text, with_names
+from paper.program.spoken import name_of, spoken_text, spoken_with_interval, with_names
 
 _WITH_INTERVAL = (*COMPARISONS, "value")
 UNKNOWN: Phrase = phrase("??")
@@ -57,8 +57,12 @@ class Quotes:
         self._check_declared(claim)
         return bare_text(claim, value), self._mark(name)
 
-    def verdict(self, name: str) -> tuple[Phrase, int | None]:
-        """A predicate that follows from the number, whatever it is, and the row of its evidence."""
+    def verdict(self, name: str, *, interval: bool = False) -> tuple[Phrase, int | None]:
+        """A predicate that follows from the number, whatever it is, and the row of its evidence.
+
+        Args:
+            interval: with its interval in brackets.
+        """
         claim, value = self._look_up(name)
         if claim is None or value is None:
             return UNKNOWN, None
@@ -67,7 +71,8 @@ class Quotes:
                 f"claim {name!r} compares nothing: {{{{ verdict('{name}') }}}} has nothing to say; cite it by claim()"
             )
             return UNKNOWN, None
-        return spoken_text(*with_names(claim, value, self.names)), self._mark(name)
+        spoken = spoken_with_interval if interval else spoken_text
+        return spoken(*with_names(claim, value, self.names)), self._mark(name)
 
     def experiment_of(self, name: str) -> str:
         """Whose records a claim is about; empty, and a problem, where none of that name is declared."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from bwbench.results.analysis.statistics import ONE_REPEAT
 from bwbench.results.text import Number, Phrase, phrase
 from paper.program.claim import RATE, Claim, Value
-from paper.program.claim_words import bare_text, ends_text, number_text
+from paper.program.claim_words import bare_text, end_text, ends_text, number_text
 
 _MOST_NAMED = 4  # arms in a sentence; the table names all
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -36,6 +36,14 @@ def spoken_text(claim: Claim, value: Value) -> Phrase:
     """
     said = _predicate(claim, value)
     return phrase(said, ", if only just") if _is_close(claim, value) else said
+
+
+def spoken_with_interval(claim: Claim, value: Value) -> Phrase:
+    """The same with its interval in brackets, where the sentence has not said it and one number is meant."""
+    said, (_, told) = spoken_text(claim, value), as_said(claim, value)
+    if (claim.kind in ("fastest", "difference") and value.side == 0) or claim.kind == "crossover":
+        return said  # the number is that of two of them, or the ends stand in the sentence
+    return phrase(said, " (", ends_text(claim, told), ")") if told.has_interval else said
 
 
 def _predicate(claim: Claim, value: Value) -> Phrase:
@@ -185,7 +193,7 @@ def _one_end(claim: Claim, value: Value, over: str) -> Phrase:
     end = value.high if value.low is None else value.low
     if end is None or value.side == 0:
         return phrase(f"crosses {over} in the mean at ", bare_text(claim, value))
-    number = Number(f"{claim.name} end", number_text(value, end))
+    number = Number(f"{claim.name} end", end_text(value, end, down=value.high is None))
     if value.unit == "scale":
         on_slow = value.low is None  # told apart where S/(B·T) is larger than the end
         where, elsewhere = ("above", "below") if on_slow else ("below", "above")
