@@ -19,7 +19,7 @@ from paper.program.claim_words import full_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records, matches
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
-from paper.program.spoken import spoken_text
+from paper.program.spoken import spoken_text, spoken_with_interval
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +218,12 @@ UNTOLD = "and cannot be told from it"
         (Value("bit/s", 20e6, 3, 15e6, 30e6, side=-1), "crosses b at 20 Mbit/s (15 to 30 Mbit/s), and is faster above"),
         (Value("bit/s", 20e6, 3, 15e6, None, side=-1), f"is slower than b below 15 Mbit/s, {UNTOLD} above"),
         (Value("bit/s", 20e6, 3, None, 30e6, side=-1), f"is faster than b above 30 Mbit/s, {UNTOLD} below"),
+        (Value("bit/s", 400e6, 3, 286e6, None, side=1), f"is faster than b below 280 Mbit/s, {UNTOLD} above"),
+        (Value("bit/s", 400e6, 3, None, 431e6, side=-1), f"is faster than b above 440 Mbit/s, {UNTOLD} below"),
+        (
+            Value("bit/s", 24e6, 3, 21.8e6, 27.2e6, side=-1),
+            "crosses b at 24 Mbit/s (21 to 28 Mbit/s), and is faster above",  # ends are rounded outwards
+        ),
         (Value("scale", 2.0, 3, 1.5, None, side=1), f"is slower than b where S/(B·T) is below 1.5, {UNTOLD} above"),
         (Value("scale", 2.0, 3, None, 3.0, side=1), f"is faster than b where S/(B·T) is above 3.0, {UNTOLD} below"),
         (
@@ -247,6 +253,15 @@ UNTOLD = "and cannot be told from it"
 )
 def test_a_crossover_in_words(value: Value, words: str) -> None:
     assert plain(spoken_text(_claim(kind="crossover", arm="a", over="b"), value)) == words
+
+
+def test_a_sentence_with_its_interval_says_one_number_and_its_ends() -> None:
+    ratio, crossover = (_claim(kind=kind, arm="a", over="b") for kind in ("ratio", "crossover"))
+    down, untold = Value("ratio", 0.5, 3, 0.4, 0.625, side=-1), Value("ratio", 1.2, 3, 0.8, 1.5, side=0)
+    assert plain(spoken_with_interval(ratio, down)) == "takes 2.00 times as long as b (1.60 to 2.50)"
+    assert plain(spoken_with_interval(ratio, untold)) == "cannot be told from b in time to target (0.800 to 1.50)"
+    found = Value("bit/s", 20e6, 3, 15e6, 30e6, side=1)
+    assert plain(spoken_with_interval(crossover, found)) == plain(spoken_text(crossover, found))
 
 
 def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:

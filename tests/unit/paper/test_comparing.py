@@ -181,7 +181,7 @@ def test_the_decision_table_says_to_which_target_and_beside_whom(records: Record
         assert gain.value is not None and plain(row[6][0]) == significant(gain.value, apart_from=1.0)
         assert (plain(row[7][0]) == "–") == (first == "single")
     assert [len(row[5]) for row in table.rows] == [1, 1]
-    assert [plain(line) for line in table.rows[0][8]] == ["3", "of 4 arms"]
+    assert [plain(line) for line in table.rows[0][8]] == ["3", "4 arms"]
     marked = decision_table("decision", "", [replace(rows[0], host_bound=True)], records, {}).rows[0]
     assert plain(marked[4][0]).endswith("‡⊙ e1") and rows[0].value.first_crossing
 
