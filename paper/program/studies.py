@@ -57,12 +57,16 @@ def _row(label: str, name: str, cells: Sequence[CellFolder], records: Records) -
 
 
 def _targets(config: JsonObject) -> str:
-    """``87, 89, 90.5 %``; ``loss 2.2``; empty without one."""
+    """``87, 89, 90.5 %``; ``loss 2.2, 2.0``; empty without one."""
     asked = [mapping_at({"one": one}, "one") for one in list_at(config, "targets") or [config.get("target") or {}]]
     shares = [f"{100 * value:.4g}" for one in asked
               if one.get("metric") == "accuracy" and isinstance(value := one.get("value"), float)]  # fmt: skip
-    others = [f"{one['metric']} {one['value']}" for one in asked if one.get("metric") not in ("accuracy", None)]
-    return ", ".join([*([f"{', '.join(shares)} %"] if shares else []), *others])
+    others: dict[str, list[str]] = {}
+    for one in asked:
+        if one.get("metric") not in ("accuracy", None):
+            others.setdefault(str(one["metric"]), []).append(str(one["value"]))
+    named = [f"{metric} {', '.join(values)}" for metric, values in others.items()]
+    return ", ".join([*([f"{', '.join(shares)} %"] if shares else []), *named])
 
 
 def _joined(values: Iterable[object]) -> str:
