@@ -40,7 +40,7 @@ def number_text(value: Value, number: float) -> str:
         case "bit/s":
             return bandwidth(number)
         case "bytes":
-            return MEMORY.format(float(f"{number:.{_BYTE_DIGITS}g}"))
+            return MEMORY.show(number, _BYTE_DIGITS)
         case "samples":
             return f"{float(f'{number:.3g}'):.0f}"
         case "h":

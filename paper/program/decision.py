@@ -71,7 +71,7 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     setting, scale = setting_of(of_nodes[0].cell.config), scale_of(of_nodes[:1])
     first, *others = value.words.split("|")
     step = "" if setting.step_time_s is None else f", {DURATION.show(setting.step_time_s, _DIGITS)}"
-    size = "" if scale.gradient_bytes is None else f"{MEMORY.format(float(f'{scale.gradient_bytes:.2g}'))}"
+    size = "" if scale.gradient_bytes is None else MEMORY.show(scale.gradient_bytes, _DIGITS)
     at = None if setting.medium == "shared" else scale.at(setting.bandwidth_bps)  # nobody has the whole air
     yield [phrase(str(setting.nodes))]
     yield [phrase(setting.model), phrase(f"{size}{step}")]
