@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,6 +58,14 @@ class Value:
     def has_interval(self) -> bool:
         """Whether at least one end of an interval is known."""
         return self.low is not None or self.high is not None
+
+    def overlaps(self, other: Value) -> bool:
+        """Whether the intervals of both have a value in common; one without an interval overlaps with none."""
+        if not (self.has_interval and other.has_interval):
+            return False
+        low = max((value.low for value in (self, other) if value.low is not None), default=-math.inf)
+        high = min((value.high for value in (self, other) if value.high is not None), default=math.inf)
+        return low <= high
 
 
 Kind = Literal[
