@@ -152,7 +152,7 @@ def _columns(races: Sequence[Race]) -> tuple[list[Column], str]:
     """A column a link, those of one round trip beside each other; and what stands below them all."""
     rates = sorted({race.bandwidth_bps for race in races})
     scale = next(name for name in reversed(BANDWIDTH.output) if BANDWIDTH.factors[name] <= max(rates[0], 1.0))
-    names = [f"{race.bandwidth_bps / BANDWIDTH.factors[scale]:.4g}" for race in races]
+    names = [f"{race.bandwidth_bps / BANDWIDTH.factors[scale]:.6g}" for race in races]
     trips = [DURATION.format(race.rtt_s) for race in races]
     if len(set(trips)) == 1:
         return [Column(name) for name in names], f"bandwidth of the link ({scale})"
