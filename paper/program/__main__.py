@@ -23,6 +23,7 @@ _DIRECTIONS = {
     "fastest": ("below 1", "above 1"),
     "difference": ("negative", "positive"),
     "crossover": ("faster above", "faster below"),
+    "shift": ("below 1", "above 1"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,18 +58,11 @@ class Value:
         """Whether at least one end of an interval is known."""
         return self.low is not None or self.high is not None
 
-    def overlaps(self, other: Value) -> bool:
-        """Whether the intervals of both have a value in common; one without an interval overlaps with none."""
-        if not (self.has_interval and other.has_interval):
-            return False
-        low = max((value.low for value in (self, other) if value.low is not None), default=-math.inf)
-        high = min((value.high for value in (self, other) if value.high is not None), default=math.inf)
-        return low <= high
-
 
 Kind = Literal[
     "ratio",
     "crossover",
+    "shift",
     "difference",
     "value",
     "fastest",
@@ -88,12 +80,13 @@ Quantity = Literal[
 RATE: Quantity = "samples a second"  # whose ratio is that of the arm over the reference
 Expectation = Literal["none", "above 1", "below 1", "positive", "negative", "faster below", "faster above"]
 
-TO_TARGET = ("ratio", "crossover", "fastest", "value")
-COMPARISONS = ("ratio", "difference", "crossover", "fastest")
+TO_TARGET = ("ratio", "crossover", "shift", "fastest", "value")
+COMPARISONS = ("ratio", "difference", "crossover", "shift", "fastest")
 _DIRECTIONS: dict[str, tuple[str, ...]] = {
     "ratio": ("none", "above 1", "below 1"),
     "difference": ("none", "positive", "negative"),
     "crossover": ("none", "faster below", "faster above"),
+    "shift": ("none", "above 1", "below 1"),
     "fastest": ("none", "above 1"),
 }
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -108,6 +101,7 @@ class Claim(BaseModel):
         where: dotted keys of the configuration that the cells must have; ``link.preset`` takes the name of a preset. An
             empty value takes away what defaults say.
         over_where: what is different for the reference.
+        than: of ``shift``: in what the other crossover differs, as fields of a claim.
         against: what prose calls the reference; ``over`` where there is nothing.
         of: the quantity that is compared or quoted; ``samples a second`` of cells without a target.
         key: of ``config``: the dotted key whose value is quoted.
@@ -132,6 +126,7 @@ class Claim(BaseModel):
     over: str = ""
     where: dict[str, Any] = Field(default_factory=dict)
     over_where: dict[str, Any] = Field(default_factory=dict)
+    than: dict[str, Any] = Field(default_factory=dict)
     against: str = ""
     of: Quantity = "time"
     key: str = ""
@@ -156,6 +151,7 @@ class Claim(BaseModel):
             "ratio": ("experiment", "arm"),
             "difference": ("experiment", "arm", "over"),
             "crossover": ("experiment", "arm", "over"),
+            "shift": ("experiment", "arm", "over", "than", "against"),
             "value": ("experiment", "arm"),
             "config": ("experiment", "key"),
             "given": ("value", "source"),
@@ -171,6 +167,12 @@ class Claim(BaseModel):
         if self.kind == "ratio" and not (self.over or self.over_where):
             raise ValueError("a ratio needs another arm (over) or another setting (over_where)")
         return self
+
+    @property
+    def crossovers(self) -> tuple[Claim, Claim]:
+        """Of ``shift``: both crossovers, in S/(B·T)."""
+        fields = {**self.model_dump(exclude={"than"}), "kind": "crossover", "part": "scale", "expect": "none"}
+        return Claim.model_validate(fields), Claim.model_validate({**fields, **self.than})
 
     @property
     def reference_where(self) -> dict[str, Any]:

@@ -191,6 +191,35 @@ def _scaled(one: Crossover, scale: Scale) -> tuple[float | None, float | None, f
     return scale.at(one.bandwidth_bps), scale.at(one.high_bps), scale.at(one.low_bps)
 
 
+def shift_claim(claim: Claim, records: Records) -> Value:
+    """S/(B·T) of one crossover over that of another, of different trainings.
+
+    Ends are as far from the value as those of both crossovers together, squares added on a logarithmic axis (MOVER: Zou
+    and Donner, Statistics in Medicine 27, 2008); open where one that it takes is.
+    """
+    of_both = [crossover_claim(one, records) for one in claim.crossovers]
+    cells = tuple(sorted({cell for one in of_both for cell in one.cells}))
+    value = replace(_shift(*of_both), cells=cells, composed=any(one.composed for one in of_both))
+    return replace(value, first_crossing=any(one.first_crossing for one in of_both))
+
+
+def _shift(one: Value, other: Value) -> Value:
+    num = min(one.num, other.num)
+    if one.value is None or other.value is None:
+        return Value("words", None, num, words=one.words or other.words)
+    ratio = one.value / other.value
+    down = _far(one.low, one.value), _far(other.high, other.value)
+    up = _far(one.high, one.value), _far(other.low, other.value)
+    low, high = ratio / math.exp(math.hypot(*down)), ratio * math.exp(math.hypot(*up))
+    ends = low if low > 0.0 else None, high if math.isfinite(high) else None
+    return Value("ratio", ratio, num, *ends, side=side_of(ratio, *ends, ""))
+
+
+def _far(end: float | None, value: float) -> float:
+    """How far an end lies from the value, on a logarithmic axis."""
+    return math.inf if end is None else math.log(end / value)
+
+
 def _rates(cells: Sequence[CellFolder]) -> set[float]:
     return {bps for folder in cells if (bps := _rate(folder)) is not None}
 

@@ -30,6 +30,7 @@ from paper.program.comparing import (
     metric_of,
     quantities,
     ratio_claim,
+    shift_claim,
     with_cells,
 )
 
@@ -142,6 +143,7 @@ def _given(claim: Claim, _: Records) -> Value:
 _KINDS: dict[str, Callable[[Claim, Records], Value]] = {
     "ratio": ratio_claim,
     "crossover": crossover_claim,
+    "shift": shift_claim,
     "difference": difference_claim,
     "value": _value,
     "fastest": fastest_claim,

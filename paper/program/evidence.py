@@ -93,6 +93,10 @@ def _what(claim: Claim, value: Value, *, turned: bool) -> str:
         case "crossover":
             why = f": {value.words}" if value.words else ""
             return f"{claim.part or 'bandwidth'} at which {claim.arm} and {over} are equally fast{at}{why}"
+        case "shift":
+            one, other = claim.crossovers
+            both = [f"{of.arm} and {of.over} in {of.experiment}" for of in (one, other)]
+            return f"S/(B·T) at which as fast: {both[0]}, over that of {both[1]}{at}"
         case "fastest":
             first, *others = value.words.split("|")
             tied = f"may be as fast: {', '.join(others)}" if value.side == 0 else f"before {others[0]}"

@@ -153,7 +153,7 @@ class ForMarkdown(Format):
 def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: Format) -> str:
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
-    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``overlap``, ``figure``, ``see``, ``tables``,
+    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``,
     ``table``, ``decision``, ``ratios``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
@@ -230,17 +230,12 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
             quotes.problems.append(f"claim {name!r} compares nothing: it has no side")
         return 0 if value is None else value.side
 
-    def overlap(one: str, other: str) -> bool:
-        values = [value for name in (one, other) if (value := quotes.value(name)) is not None]
-        return len(values) == 2 and values[0].overlaps(values[1])
-
     environment.globals |= {
         "claim": lambda name: marked(quotes.marked(name)),
         "num": lambda name: format.writer.write(quotes.bare(name)),
         "verdict": lambda name, interval=False: marked(quotes.verdict(name, interval=interval)),
         "have": lambda *names: all(name in quotes.records.experiments for name in names),
         "side": side,
-        "overlap": overlap,
         "figure": figure,
         "see": see,
         "tables": tables,

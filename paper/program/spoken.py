@@ -41,7 +41,7 @@ def spoken_text(claim: Claim, value: Value) -> Phrase:
 def spoken_with_interval(claim: Claim, value: Value) -> Phrase:
     """The same with its interval in brackets, where the sentence has not said it and one number is meant."""
     said, (_, told) = spoken_text(claim, value), as_said(claim, value)
-    if (claim.kind in ("fastest", "difference") and value.side == 0) or claim.kind == "crossover":
+    if (claim.kind in ("fastest", "difference") and value.side == 0) or claim.kind in ("crossover", "shift"):
         return said  # the number is that of two of them, or the ends stand in the sentence
     return phrase(said, " (", ends_text(claim, told), ")") if told.has_interval else said
 
@@ -50,6 +50,8 @@ def _predicate(claim: Claim, value: Value) -> Phrase:
     over = reference_name(claim)
     if claim.kind == "crossover":
         return _crossover(claim, value, over)
+    if claim.kind == "shift":
+        return _shift(claim, value)
     if claim.kind == "fastest":
         return _fastest(claim, value)
     if value.side == 0 and _is_alike(claim, value):
@@ -186,6 +188,15 @@ def _crossover(claim: Claim, value: Value, over: str) -> Phrase:
     if value.high > _VAGUE * value.low:  # a point would say more than is known
         return phrase(f"crosses {over} somewhere ", "where S/(B·T) is " if in_scale else "from ", ends, which)
     return phrase(f"crosses {over} ", "where S/(B·T) is " if in_scale else "at ", at, " (", ends, ")", which)
+
+
+def _shift(claim: Claim, value: Value) -> Phrase:
+    """Where an arm crosses its reference, beside where another crossover lies."""
+    if value.value is None or not value.has_interval:
+        return phrase(f"cannot be set beside that of {claim.against}")
+    if value.side == 0:
+        return phrase(f"cannot be told from that of {claim.against} (", ends_text(claim, value), " times)")
+    return phrase("is ", bare_text(claim, value), f" times that of {claim.against} (", ends_text(claim, value), ")")
 
 
 def _one_end(claim: Claim, value: Value, over: str) -> Phrase:

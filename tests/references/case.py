@@ -31,7 +31,7 @@ ELEMENTS = 698  # of the model
 STEEP = falling(0.01)  # from a rate to a hundredth of it: what units a residual is kept in then shows
 INT8, INT4, INT2 = roundtrip("int8"), roundtrip("int4"), roundtrip("int2")
 TOLERANCE = 5e-6  # parameters are fp32, whose last bit is 6e-8 of them, after each of the steps
-NEARBY = 8  # paths of the reference, whose gradients differ in what fp32 leaves open
+NEARBY = 8  # paths of the reference in fp32, whose gradients differ in what that leaves open
 GROWTH = 3.0  # times the furthest of these: a chance of 1 in 9 to be the furthest is no bound
 Make = Callable[[Setting], Replicas]
 
@@ -55,8 +55,9 @@ class Case:
     Attributes:
         equal: after which steps all replicas hold the same bits.
         tolerance: of the difference, in units of the way.
-        grows: whether what is kept from step to step makes much of the last bit of a gradient. From a step on where the
-            reference itself, given gradients that differ in it, gets further apart than ``tolerance``, that rules.
+        grows: whether what is kept from step to step makes much of a last bit. From a step on where the reference, in
+            fp32 as the program is, and given gradients that differ in a last bit, gets further apart than
+            ``tolerance`` from itself, that rules.
         ties: share of the parameters that may differ by more: those of which one value, that lay between two levels of
             a codec, fell to the other one, because the last bit of it depends on the order of additions.
         dtype: that the reference computes in; fp32 where it has to meet the same levels.
@@ -76,16 +77,16 @@ class Case:
 
     def apart(self, trained: Trained) -> tuple[Tensor, Tensor]:
         """Differences of program and reference, [steps, parameters], and what is allowed of them, [steps, 1]."""
-        expected = self._reference(trained, self.feed)
+        expected = self._reference(trained, self.feed, self.dtype)
         allowed = torch.full((len(expected), 1), self.tolerance, dtype=torch.float64)
         for seed in range(NEARBY if self.grows else 0):
-            nearby = self._reference(trained, lambda _, gradients, seed=seed: _moved(gradients, seed))
+            nearby = self._reference(trained, lambda _, gradients, seed=seed: _moved(gradients, seed), torch.float32)
             growth = differences(trained, nearby, expected).amax(1, keepdim=True)
             allowed = torch.maximum(allowed, GROWTH * growth)
         return differences(trained, path_of(trained), expected), allowed
 
-    def _reference(self, trained: Trained, feed: Feed) -> Tensor:
-        return path_of_reference(trained, self.make, self.method.rate, self.dtype, feed)
+    def _reference(self, trained: Trained, feed: Feed, dtype: torch.dtype) -> Tensor:
+        return path_of_reference(trained, self.make, self.method.rate, dtype, feed)
 
 
 def _moved(gradients: list[Tensors], seed: int) -> list[Tensors]:

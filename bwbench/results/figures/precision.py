@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from statistics import fmean  # exact: a sum of floats differs with the processor
 from typing import Any
 
 import pandas as pd
@@ -69,10 +70,10 @@ def losses(results: Results, metric: str) -> pd.DataFrame:
         rows.append({
             "arm": arm, "codec": short_name(codecs[arm]), "pair": json.dumps(others),
             "residual": any(kept) if kept else None,
-            "samples": equal, "value": float(part[metric].mean()), "lost": difference.value,
+            "samples": equal, "value": fmean(part[metric]), "lost": difference.value,
             "low": math.nan if difference.low is None else difference.low,
             "high": math.nan if difference.high is None else difference.high,
-            "wire_bytes": float(part["wire_bytes"].mean()), "num": difference.num,
+            "wire_bytes": fmean(part["wire_bytes"]), "num": difference.num,
             "is_reference": arm == reference,
         })  # fmt: skip
     table = pd.DataFrame(rows)

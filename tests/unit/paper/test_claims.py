@@ -264,16 +264,6 @@ def test_a_sentence_with_its_interval_says_one_number_and_its_ends() -> None:
     assert plain(spoken_with_interval(crossover, found)) == plain(spoken_text(crossover, found))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "overlap"),
-    [((1.0, 2.0), (1.5, 3.0), True), ((1.0, 2.0), (2.5, 3.0), False), ((2.5, None), (1.0, 3.0), True),
-     ((None, 2.0), (2.5, None), False), ((None, None), (1.0, 2.0), False)],
-)  # fmt: skip
-def test_intervals_overlap_where_they_have_a_value_in_common(one: tuple[Any, Any], other: Any, overlap: bool) -> None:
-    values = [Value("scale", 1.5, 3, low, high) for low, high in (one, other)]
-    assert values[0].overlaps(values[1]) is overlap is values[1].overlaps(values[0])
-
-
 def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
     path = tmp_path / "claims.yaml"
     path.write_text(

@@ -20,7 +20,7 @@ from paper.program.arms import arms_table
 from paper.program.claim import Claim, Value
 from paper.program.claim_words import ends_text, full_text
 from paper.program.claimed_cells import MissingRecordsError, Records
-from paper.program.comparing import _are_told_alike
+from paper.program.comparing import _are_told_alike, _shift
 from paper.program.decision import Decision, _gain, _wrapped, decision_table
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
@@ -47,6 +47,37 @@ def test_a_ratio_and_its_parts_are_those_of_compare(records: Records) -> None:
     for of, ratio in (("time", row.ratio), ("step time", row.taken_apart.step), ("samples", row.taken_apart.samples)):
         value = evaluate(_claim(kind="ratio", arm="ring-fp16", over="ddp", of=of), records)
         assert (value.value, value.low, value.high, value.num) == (ratio.value, ratio.low, ratio.high, ratio.num)
+
+
+FAR = 2.0**2**0.5  # two ends of twice the value, together
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "ends", "words"),
+    [
+        ((1.0, 4.0), (0.5, 2.0), (2.0 / FAR, 2.0 * FAR), "cannot be told from that of b (0.750 to 5.33 times)"),
+        ((1.0, 4.0), (1.0, 1.0), (1.0, 4.0), "cannot be told from that of b (1.00 to 4.00 times)"),
+        ((1.8, 2.2), (0.9, 1.1), (1.735, 2.305), "is 2.00 times that of b (1.74 to 2.31)"),
+        ((1.0, 4.0), (None, 2.0), (2.0 / FAR, None), "cannot be told from that of b (above 0.750 times)"),
+    ],
+)
+def test_a_crossover_beside_another_has_the_errors_of_both(one: Any, other: Any, ends: Any, words: str) -> None:
+    found = _shift(Value("scale", 2.0, 4, *one), Value("scale", 1.0, 3, *other))
+    assert (found.value, found.num) == (2.0, 3) and found.side == ("told" not in words)
+    for end, expected in zip((found.low, found.high), ends, strict=True):
+        assert end == (None if expected is None else pytest.approx(expected, rel=1e-3))
+    assert plain(spoken_text(_claim(kind="shift", arm="a", over="one", than={"arm": "c"}, against="b"), found)) == words
+
+
+def test_a_crossover_beside_one_that_is_not_known_says_so() -> None:
+    found = _shift(Value("scale", 2.0, 4, 1.0, 4.0), Value("words", None, 3, words="below all measured"))
+    claim = _claim(
+        kind="shift", arm="a", over="one", than={"experiment": "else", "target": 0.6}, against="b", target=0.5
+    )
+    assert plain(spoken_text(claim, found)) == "cannot be set beside that of b"
+    assert [one.experiment for one in claim.crossovers] == ["study", "else"]
+    assert [one.target for one in claim.crossovers] == [0.5, 0.6]
+    assert {one.part for one in claim.crossovers} == {"scale"}
 
 
 def test_the_fastest_are_the_best_set(records: Records) -> None:
