@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bwbench.base.plain_data import mapping_at
 from bwbench.base.units import DURATION, MEMORY
 from bwbench.methods.roles import HEADROOM, METHOD, REFERENCE
 from bwbench.records import CellFolder
@@ -26,9 +26,8 @@ from paper.program.evidence import settings_text
 from paper.program.ratios import NONE, ratio_lines
 from paper.program.spoken import name_of, named
 
-_DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fast", "over DDP", "over one node", "n")
+_DECIDED = ("nodes", "model", "link, target", "S/(B·T)", "first", "may be as fast", "over one node", "n")
 _RATED = ("step", "times as many", "n")
-_SPELLED = {"sgd": "SGD", "muon": "Muon", "adamw": "AdamW"}
 _DIGITS = 2
 _WIDE = 19  # letters
 
@@ -52,18 +51,29 @@ def decision_table(
 ) -> Table:
     """A row for each setting: the method with the shortest mean time there, who may be as fast, and what it gains.
 
-    What it gains over DDP is that over DDP that learns as it does (optimizer, average of weights), where that was run:
-    else what DDP had stands below, and the gain of the rest is in it.
+    What it gains is over the fastest arm of one node that was run there: the caption ends with which that is in most
+    rows, and in those with a mark.
 
     Args:
         decisions: in the order of the rows.
         names: what to call an arm, by its label.
     """
-    rows = [list(_decision_cells(one, records, names)) for one in decisions]
-    return Table(label, phrase(caption), [phrase(name) for name in _DECIDED], rows, "lllrllrrr")
+    gains = [_gain(one, records) for one in decisions]
+    rivals = Counter("" if gain is None else name_of(gain[0].over, gain[0].experiment, names) for gain in gains)
+    rivals.pop("", None)
+    marks = {name: "*" * place for place, (name, _) in enumerate(rivals.most_common())}
+    rows = []
+    for one, gain in zip(decisions, gains, strict=True):
+        mark = "" if gain is None else marks[name_of(gain[0].over, gain[0].experiment, names)]
+        over = NONE if gain is None else ratio_lines(*gain, after=mark)
+        rows.append(list(_decision_cells(one, over, records, names)))
+    said = ", ".join(f"with {mark} {name}" if mark else f"The rival is {name}" for name, mark in marks.items())
+    return Table(
+        label, phrase(f"{caption} {said}." if said else caption), [phrase(name) for name in _DECIDED], rows, "lllrllrr"
+    )
 
 
-def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -> Iterator[Lines]:
+def _decision_cells(one: Decision, over: Lines, records: Records, names: Mapping[str, str]) -> Iterator[Lines]:
     """Those of one row, in the order of the header; the first column holds the number of nodes."""
     claim, value = one.claim, one.value
     here = [folder for folder in records.done(claim.experiment) if matches(folder, claim.where)]
@@ -83,12 +93,7 @@ def _decision_cells(one: Decision, records: Records, names: Mapping[str, str]) -
     marks = "".join(mark for mark, holds in asked if holds)
     yield [phrase(*name, marks, one.mark), *options]
     yield _wrapped(named([name_of(arm, claim.experiment, names) for arm in others])) if value.side == 0 else NONE
-    ddp = _ddp_beside(records, claim.experiment, first)
-    gain, (optimizer, *average) = _gain(claim, first, [ddp], records), _learning(records, claim.experiment, ddp)
-    same = (optimizer, *average) == _learning(records, claim.experiment, first)
-    beside = phrase(f"with {_SPELLED.get(optimizer, optimizer)}{'' if average else ' alone'}")
-    yield gain if same or gain is NONE else [*gain, beside]
-    yield _gain(claim, first, _alone(records, claim.experiment), records)
+    yield over
     raced = {folder.cell.arm for folder in here if standing_of(folder.cell).role != HEADROOM}
     yield [
         phrase(Number(f"{claim.name} n", str(value.num))),
@@ -103,37 +108,18 @@ def _target(claim: Claim, folder: CellFolder) -> str:
     return f"{100 * value:.4g} %" if metric == "accuracy" else f"{metric} {value:g}"
 
 
-def _ddp_beside(records: Records, experiment: str, arm: str) -> str:
-    """DDP that learns as an arm does; where that was not run, with its optimizer; else DDP."""
-    wanted = _learning(records, experiment, arm)
-    labels = {str(folder.cell.arm) for folder in records.done(experiment)}
-    how = {one: _learning(records, experiment, one) for one in sorted(labels) if one.partition("(")[0] == "ddp"}
-    same_optimizer = (one for one, learns in how.items() if learns[:1] == wanted[:1])
-    return next((one for one, learns in how.items() if learns == wanted), next(same_optimizer, "ddp"))
-
-
-def _learning(records: Records, experiment: str, arm: str) -> tuple[str, ...]:
-    """The optimizer of an arm, and ``average`` where one of its weights counts."""
-    config = next((folder.cell.config for folder in records.done(experiment) if folder.cell.arm == arm), {})
-    averages = mapping_at(config, "weight_average").get("name", "none") != "none"
-    return (str(mapping_at(config, "optimizer").get("name")), *(["average"] if averages else []))
-
-
 def _alone(records: Records, experiment: str) -> list[str]:
     """The arms of one node alone."""
     cells = [folder.cell for folder in records.done(experiment)]
     return sorted({str(cell.arm) for cell in cells if standing_of(cell).role == REFERENCE})
 
 
-def _gain(claim: Claim, arm: str, rivals: Sequence[str], records: Records) -> Lines:
-    """How many times as fast the first arm is as the fastest of some; nothing where it is one of them, or where none of
-    them was run there."""
-    asked_of = () if arm in rivals else rivals
-    found = [one for rival in asked_of if (one := _ratio(claim, arm, rival, records)) is not None]
-    if not found:
-        return NONE
-    asked, value = min(found, key=lambda one: one[1].value or 0.0)
-    return ratio_lines(asked, value)
+def _gain(one: Decision, records: Records) -> tuple[Claim, Value] | None:
+    """How many times as fast the first arm is as the fastest of one node; None where it is one of those, or where none
+    of them was run there."""
+    first, alone = one.value.words.split("|")[0], _alone(records, one.claim.experiment)
+    ratios = (_ratio(one.claim, first, rival, records) for rival in (() if first in alone else alone))
+    return min(filter(None, ratios), key=lambda found: found[1].value or 0.0, default=None)
 
 
 def _ratio(claim: Claim, arm: str, over: str, records: Records) -> tuple[Claim, Value] | None:

@@ -59,6 +59,7 @@ def row_texts(row: Row) -> Sequence[Phrase]:
     if claim.kind == "crossover" and value.value is None:
         number = phrase("–")
     ends = _short(ends_text(claim.model_copy(update={"name": key}), said)) if said.has_interval else phrase("–")
+    ends = phrase(ends, ", assumed") if value.num_timed == 1 else ends
     asked = ((COMPOSED_MARK, value.composed), (FIRST_CROSSING_MARK, value.first_crossing))
     marks = "".join(mark for mark, holds in (*asked, (HOST_BOUND_MARK, row.host_bound)) if holds)
     missed = f"; {value.num_censored} not reached" if value.num_censored else ""

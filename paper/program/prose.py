@@ -154,7 +154,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
     Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``,
-    ``table``, ``decision``, ``ratios``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
+    ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
@@ -203,6 +203,10 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         found = ratios_table(label, caption, links, rows, quotes.records, quotes.bound)
         return shown([found]) if rows else ""
 
+    def grid(label: str, caption: str, head: list[str], *rows: list[str]) -> str:
+        cells = [[quotes.cell(name) for name in row] for row in rows]
+        return shown([Table(label, phrase(caption), [phrase(name) for name in head], cells)], "table")
+
     def rates(experiment: str, baseline: str, caption: str) -> str:
         cells = quotes.records.done(experiment)
         return shown(rates_table(f"rates-{experiment}", caption, cells, baseline), "table") if cells else ""
@@ -233,7 +237,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     environment.globals |= {
         "claim": lambda name: marked(quotes.marked(name)),
         "num": lambda name: format.writer.write(quotes.bare(name)),
-        "verdict": lambda name, interval=False: marked(quotes.verdict(name, interval=interval)),
+        "verdict": lambda name, interval=False, mark=True: marked(quotes.verdict(name, interval=interval, mark=mark)),
         "have": lambda *names: all(name in quotes.records.experiments for name in names),
         "side": side,
         "figure": figure,
@@ -242,6 +246,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "table": format.table_reference,
         "decision": decision,
         "ratios": ratios,
+        "grid": grid,
         "rates": rates,
         "arms": arms,
         "studies": studies,

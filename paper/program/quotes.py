@@ -12,6 +12,7 @@ from paper.program.claim_words import bare_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row
+from paper.program.ratios import ratio_lines
 from paper.program.spoken import name_of, spoken_text, spoken_with_interval, with_names
 
 _WITH_INTERVAL = (*COMPARISONS, "value")
@@ -57,11 +58,12 @@ class Quotes:
         self._check_declared(claim)
         return bare_text(claim, value), self._mark(name)
 
-    def verdict(self, name: str, *, interval: bool = False) -> tuple[Phrase, int | None]:
+    def verdict(self, name: str, *, interval: bool = False, mark: bool = True) -> tuple[Phrase, int | None]:
         """A predicate that follows from the number, whatever it is, and the row of its evidence.
 
         Args:
             interval: with its interval in brackets.
+            mark: with the row; without it the same claim has to be cited elsewhere.
         """
         claim, value = self._look_up(name)
         if claim is None or value is None:
@@ -72,7 +74,11 @@ class Quotes:
             )
             return UNKNOWN, None
         spoken = spoken_with_interval if interval else spoken_text
-        return spoken(*with_names(claim, value, self.names)), self._mark(name)
+        words = spoken(*with_names(claim, value, self.names))
+        if mark:
+            return words, self._mark(name)
+        self._bare.add(name)
+        return words, None
 
     def experiment_of(self, name: str) -> str:
         """Whose records a claim is about; empty, and a problem, where none of that name is declared."""
@@ -97,6 +103,18 @@ class Quotes:
         named = (name_of(one, claim.experiment, self.names) for one in (claim.arm, claim.over))
         arm, over = (name.removeprefix("the ") for name in named)
         return [phrase(f"{arm} e{self._mark(name)}"), phrase(f"over {over}")]
+
+    def cell(self, name: str) -> Lines:
+        """The number of a claim with its mark, its interval below it, in parentheses where nothing is told; a name that
+        is no claim's is what stands there."""
+        claim, value = (self.claims[name], self.value(name)) if name in self.claims else (None, None)
+        if claim is None or value is None:
+            return [phrase(name)]
+        if claim.kind == "given":
+            return [bare_text(claim, value)]
+        untold = claim.kind in ("ratio", "shift") and value.side == 0
+        before, after = ("(", ")") if untold else ("", "")
+        return ratio_lines(claim, value, before, f"{after} e{self._mark(name)}")
 
     def mark(self, name: str) -> int | None:
         """The row of a claim's evidence, for a table that shows its value; None where its records are missing."""

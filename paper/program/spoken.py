@@ -132,13 +132,15 @@ def _quantity(claim: Claim) -> str:
 def _is_alike(claim: Claim, value: Value) -> bool:
     """Whether all that the interval of a ratio holds is next to "no difference"."""
     known = claim.kind == "ratio" and value.num > 1 and value.low is not None and value.high is not None
-    return known and MARGIN * (value.low or 0.0) >= 1.0 and (value.high or math.inf) <= MARGIN
+    assumed = value.num_timed == 1  # an interval that nothing was measured for
+    return known and not assumed and MARGIN * (value.low or 0.0) >= 1.0 and (value.high or math.inf) <= MARGIN
 
 
 def _is_close(claim: Claim, value: Value) -> bool:
     """Whether the interval of a ratio just leaves out "no difference": of so many that are read one by one, some do."""
     nearest = {1: value.low, -1: value.high and 1 / value.high}.get(value.side)
-    return claim.kind == "ratio" and nearest is not None and nearest < _JUST
+    has_width = value.low != value.high  # bytes hardly have
+    return claim.kind == "ratio" and has_width and nearest is not None and nearest < _JUST
 
 
 def _one_sided(value: Value, over: str) -> str:

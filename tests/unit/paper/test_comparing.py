@@ -204,15 +204,17 @@ def test_the_decision_table_says_to_which_target_and_beside_whom(records: Record
         rows.append(Decision(claim, evaluate(claim, records), " e1"))
     table = decision_table("decision", "Which way.", rows, records, {"ring-fp16": "the ring"})
     assert [plain(one) for one in table.header][2] == "link, target"
-    assert plain(table.header[7]) == "over one node"
+    assert plain(table.header[6]) == "over one node"
     for row, decision, to in zip(table.rows, rows, ("to 95 %", "to 70 %"), strict=True):
         first = decision.value.words.split("|")[0]
         assert plain(row[2][1]) == to and plain(row[4][0]) == f"{first}{'‡' * decision.value.first_crossing} e1"
-        gain = evaluate(_claim(kind="ratio", arm=first, over="ddp", target=decision.claim.target), records)
+        if first == "single":
+            assert plain(row[6][0]) == "–"
+            continue
+        gain = evaluate(_claim(kind="ratio", arm=first, over="single", target=decision.claim.target), records)
         assert gain.value is not None and plain(row[6][0]) == significant(gain.value, apart_from=1.0)
-        assert (plain(row[7][0]) == "–") == (first == "single")
     assert [len(row[5]) for row in table.rows] == [1, 1]
-    assert [plain(line) for line in table.rows[0][8]] == ["3", "4 arms"]
+    assert [plain(line) for line in table.rows[0][7]] == ["3", "4 arms"]
     marked = decision_table("decision", "", [replace(rows[0], host_bound=True)], records, {}).rows[0]
     assert plain(marked[4][0]).endswith("‡⊙ e1") and rows[0].value.first_crossing
 
@@ -241,30 +243,28 @@ def _unbound(_: Claim, __: Value) -> bool:
     return False
 
 
-def test_the_gain_over_ddp_is_that_over_ddp_with_the_same_optimizer(
-    records: Records, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the table says with which one."""
-    claim = _claim(kind="fastest", target=0.7)
-    row, made_with = Decision(claim, evaluate(claim, records), " e1"), {"ddp": ("sgd",)}
-    monkeypatch.setattr("paper.program.decision._learning", lambda _, __, arm: made_with.get(arm, ("muon", "average")))
-    monkeypatch.setattr("paper.program.decision._gain", lambda _, arm, rivals, __: [phrase(rivals[0])])
-    assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == ["ddp", "with SGD alone"]
-    made_with["ddp"] = ("muon",)
-    assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == [
-        "ddp",
-        "with Muon alone",
-    ]
-    made_with["ddp"] = ("muon", "average")
-    assert [plain(line) for line in decision_table("d", "", [row], records, {}).rows[0][6]] == ["ddp"]
-
-
 def test_the_gain_is_over_the_fastest_arm_of_one_node(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    claim, times = _claim(kind="fastest"), {"single": 4.4, "single(optimizer=muon)": 2.0}
-    value = {over: Value("ratio", time, 5) for over, time in times.items()}
-    monkeypatch.setattr("paper.program.decision._ratio", lambda _, arm, over, __: (claim, value[over]))
-    assert plain(_gain(claim, "ring", list(times), records)[0]) == "2.00"
-    assert plain(_gain(claim, "single", list(times), records)[0]) == "–"
+    """It is marked where it is another one than in most rows."""
+    monkeypatch.setattr("paper.program.decision._alone", lambda *_: ["single", "single(optimizer=muon)"])
+    times: dict[str, float] = {"single": 4.4, "single(optimizer=muon)": 2.0}
+    monkeypatch.setattr(
+        "paper.program.decision._ratio",
+        lambda asked, arm, over, _: (
+            _claim(kind="ratio", arm=arm, over=over), Value("ratio", times[over] * (asked.target or 1.0), 5)
+        ),
+    )  # fmt: skip
+    claim, value = _claim(kind="fastest"), Value("ratio", 1.2, 3, words="ring|ddp")
+    usual = Decision(claim, value, " e1")
+    other = Decision(claim, replace(value, words="single|ring"), " e2")
+    assert _gain(other, records) is None
+    table = decision_table("d", "", [usual, usual, other], records, {})
+    assert [[plain(line) for line in row[6]] for row in table.rows] == [["2.00"], ["2.00"], ["–"]]
+    monkeypatch.setattr("paper.program.decision._gain", lambda one, _: (
+        _claim(kind="ratio", arm="a", over=one.mark), value
+    ))  # fmt: skip
+    table = decision_table("d", "So.", [other, usual, usual], records, {" e1": "one node", " e2": "one with Muon"})
+    assert [[plain(line) for line in row[6]] for row in table.rows] == [["1.20*"], ["1.20"], ["1.20"]]
+    assert plain(table.caption) == "So. The rival is one node, with * one with Muon."
 
 
 def test_names_that_are_too_wide_for_a_table_stand_in_short_lines() -> None:
