@@ -1,0 +1,130 @@
+"""How far the steps of published cells are from those of timing runs that are made anew: days later, on another machine.
+
+A published cell that was composed keeps, for each kind of its steps, how many there were and what they took in its
+timing runs. `bwbench run EXPERIMENT --part timing --results AGAIN` times the same cells once more. Printed are, for
+each, the time of all its steps by both, and of all the standard deviation of one run: that of the differences of their
+logarithms over the root of two. Cells in which nothing crosses a link are set aside: they say what the hosts differ by.
+
+Exit status 1 where nothing in AGAIN is published.
+
+Usage: python benchmarks/timed_again.py AGAIN [--published DIR] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bwbench.base.errors import BwbenchError
+from bwbench.experiment.config.load import load_experiment
+from bwbench.experiment.plan import build_plan
+from bwbench.experiment.plan.composing import TIMING_FOLDER, parts_of
+from bwbench.methods.roles import METHOD
+from bwbench.records import CellFolder, iter_cells
+from bwbench.results.analysis.compose import Timed
+from bwbench.results.analysis.statistics import ASSUMED_BETWEEN
+from bwbench.running.composed import located
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A cell by its published timing run and by the new one; seconds of emulated time of all its steps."""
+
+    experiment: str
+    arm: str
+    link: str
+    nodes: int
+    role: str
+    published_s: float
+    again_s: float
+
+    @property
+    def log(self) -> float:
+        return math.log(self.again_s / self.published_s)
+
+    @property
+    def counts(self) -> bool:
+        """Whether its steps wait for a link."""
+        return self.role == METHOD
+
+
+def pairs_of(again: Path, published: Path) -> Iterator[Pair]:
+    """One for each timing run in ``again`` that a published cell has as well: the first of the cells that share it."""
+    for folder in sorted(path for path in again.iterdir() if (published / path.name).is_dir()):
+        there = {str(one.cell.id): one for one in iter_cells(published / folder.name)}
+        seen = set()
+        for cell in build_plan(load_experiment(EXPERIMENTS / f"{folder.name}.yaml", ())).cells:
+            was = there.get(str(cell.id))
+            composed = None if was is None or was.status is None else was.status.composed
+            if composed is None:
+                continue
+            parts = parts_of(cell)
+            timing = CellFolder(located(parts.timings[0], folder / TIMING_FOLDER))
+            if parts.timings[0].id in seen or timing.status is None or timing.status.status != "done":
+                continue
+            seen.add(parts.timings[0].id)
+            now = Timed.of(timing.events(), parts.timing_phases).by_kind
+            kinds = [kind for kind in composed.kinds if kind.name in now]
+            times = [
+                sum(kind.num_steps * mean(kind) for kind in kinds)
+                for mean in (
+                    lambda kind: kind.mean_s,
+                    lambda kind: statistics.fmean(step.duration_s for step in now[kind.name]),
+                )
+            ]
+            config = cell.config
+            link = config.link.describe().partition(",")[0]
+            yield Pair(folder.name, cell.arm, link, config.nodes, str(cell.role), *times)
+
+
+def summary_of(pairs: list[Pair]) -> dict[str, Any]:
+    """Standard deviation of one run, the worst pair, and how many differ by less than is assumed of two runs."""
+    logs = [pair.log for pair in pairs if pair.counts]
+    allowed = NORMAL_95 * ASSUMED_BETWEEN * math.sqrt(2)
+    return {
+        "pairs": len(logs),
+        "sd_of_a_run": math.sqrt(statistics.fmean(log**2 for log in logs) / 2) if logs else None,
+        "mean": statistics.fmean(logs) if logs else None,
+        "most": max(map(abs, logs), default=None),
+        "within_what_is_assumed": sum(abs(log) <= allowed for log in logs),
+        "nothing_sent": {
+            "pairs": len(pairs) - len(logs),
+            "most": max((abs(p.log) for p in pairs if not p.counts), default=None),
+        },
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("again", type=Path)
+    parser.add_argument("--published", type=Path, default=Path("results/published"))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    try:
+        pairs = list(pairs_of(options.again, options.published))
+    except (BwbenchError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    for one in pairs:
+        print(f"{one.experiment:20} {one.arm:50} {one.link:>12} {one.nodes:2}  {one.published_s:9.2f} s "
+              f"{one.again_s:9.2f} s  {100 * math.expm1(one.log):+6.2f} %")  # fmt: skip
+    summary = summary_of(pairs)
+    print(json.dumps(summary))
+    if options.json:
+        rows = [asdict(one) for one in pairs]
+        options.json.write_text(json.dumps({"rows": rows, **summary}, indent=1) + "\n")
+    return 0 if pairs else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
