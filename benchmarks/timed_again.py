@@ -1,4 +1,4 @@
-"""How far the steps of published cells are from those of timing runs that are made anew: days later, on another machine.
+"""How far the steps of published cells are from those of timing runs made anew, days later or on another machine.
 
 A published cell that was composed keeps, for each kind of its steps, how many there were and what they took in its
 timing runs. `bwbench run EXPERIMENT --part timing --results AGAIN` times the same cells once more. Printed are, for
@@ -25,7 +25,7 @@ from typing import Any
 from bwbench.base.errors import BwbenchError
 from bwbench.experiment.config.load import load_experiment
 from bwbench.experiment.plan import build_plan
-from bwbench.experiment.plan.composing import TIMING_FOLDER, parts_of
+from bwbench.experiment.plan.composing import TIMING_FOLDER, Parts, parts_of
 from bwbench.methods.roles import METHOD
 from bwbench.records import CellFolder, iter_cells
 from bwbench.results.analysis.compose import Timed
@@ -66,25 +66,25 @@ def pairs_of(again: Path, published: Path) -> Iterator[Pair]:
         for cell in build_plan(load_experiment(EXPERIMENTS / f"{folder.name}.yaml", ())).cells:
             was = there.get(str(cell.id))
             composed = None if was is None or was.status is None else was.status.composed
-            if composed is None:
-                continue
             parts = parts_of(cell)
-            timing = CellFolder(located(parts.timings[0], folder / TIMING_FOLDER))
-            if parts.timings[0].id in seen or timing.status is None or timing.status.status != "done":
+            if composed is None or parts.timings[0].id in seen:
                 continue
+            now = step_means(CellFolder(located(parts.timings[0], folder / TIMING_FOLDER)), parts)
             seen.add(parts.timings[0].id)
-            now = Timed.of(timing.events(), parts.timing_phases).by_kind
             kinds = [kind for kind in composed.kinds if kind.name in now]
-            times = [
-                sum(kind.num_steps * mean(kind) for kind in kinds)
-                for mean in (
-                    lambda kind: kind.mean_s,
-                    lambda kind: statistics.fmean(step.duration_s for step in now[kind.name]),
-                )
-            ]
-            config = cell.config
-            link = config.link.describe().partition(",")[0]
-            yield Pair(folder.name, cell.arm, link, config.nodes, str(cell.role), *times)
+            if kinds:
+                published_s = sum(kind.num_steps * kind.mean_s for kind in kinds)
+                again_s = sum(kind.num_steps * now[kind.name] for kind in kinds)
+                link = cell.config.link.describe().partition(",")[0]
+                yield Pair(folder.name, cell.arm, link, cell.config.nodes, str(cell.role), published_s, again_s)
+
+
+def step_means(timing: CellFolder, parts: Parts) -> dict[str, float]:
+    """Mean seconds of each kind of step; none where the run is not done."""
+    if timing.status is None or timing.status.status != "done":
+        return {}
+    by_kind = Timed.of(timing.events(), parts.timing_phases).by_kind
+    return {kind: statistics.fmean(step.duration_s for step in steps) for kind, steps in by_kind.items()}
 
 
 def summary_of(pairs: list[Pair]) -> dict[str, Any]:
@@ -97,10 +97,7 @@ def summary_of(pairs: list[Pair]) -> dict[str, Any]:
         "mean": statistics.fmean(logs) if logs else None,
         "most": max(map(abs, logs), default=None),
         "within_what_is_assumed": sum(abs(log) <= allowed for log in logs),
-        "nothing_sent": {
-            "pairs": len(pairs) - len(logs),
-            "most": max((abs(p.log) for p in pairs if not p.counts), default=None),
-        },
+        "most_where_nothing_is_sent": max((abs(pair.log) for pair in pairs if not pair.counts), default=None),
     }
 
 

@@ -63,6 +63,7 @@ Kind = Literal[
     "ratio",
     "crossover",
     "shift",
+    "closed form",
     "difference",
     "value",
     "fastest",
@@ -80,7 +81,7 @@ Quantity = Literal[
 RATE: Quantity = "samples a second"  # whose ratio is that of the arm over the reference
 Expectation = Literal["none", "above 1", "below 1", "positive", "negative", "faster below", "faster above"]
 
-TO_TARGET = ("ratio", "crossover", "shift", "fastest", "value")
+TO_TARGET = ("ratio", "crossover", "shift", "closed form", "fastest", "value")
 COMPARISONS = ("ratio", "difference", "crossover", "shift", "fastest")
 _DIRECTIONS: dict[str, tuple[str, ...]] = {
     "ratio": ("none", "above 1", "below 1"),
@@ -107,8 +108,8 @@ class Claim(BaseModel):
         key: of ``config``: the dotted key whose value is quoted.
         part: of errors: ``median``, ``95 %`` or ``most``, of composed times also ``inside``, those inside their
             interval; of ``cells``: ``composed``, ``host-bound``, ``seeds``, ``arms``, those that race, or ``arrived``,
-            those of them that reach ``target`` in half of their repeats or more; of a crossover ``bandwidth`` or
-            ``scale``, its S/(B·T).
+            those of them that reach ``target`` in half of their repeats or more; of a crossover ``bandwidth``,
+            ``scale``, its S/(B·T), or ``inverse``, where the time of a step is a + b/B between two links.
         arms: of ``fastest``: among these; all but ``no-communication`` where there are none.
         target: of the metric of the cells' target; another one than theirs is asked of their curves. Nothing but
             ``TO_TARGET`` and ``part: arrived`` depend on it, so that it may stand among the defaults of an experiment.
@@ -152,6 +153,7 @@ class Claim(BaseModel):
             "difference": ("experiment", "arm", "over"),
             "crossover": ("experiment", "arm", "over"),
             "shift": ("experiment", "arm", "over", "than", "against"),
+            "closed form": ("experiment", "arm", "over"),
             "value": ("experiment", "arm"),
             "config": ("experiment", "key"),
             "given": ("value", "source"),

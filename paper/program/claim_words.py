@@ -74,7 +74,7 @@ def basis_text(claim: Claim, value: Value) -> Phrase:
         parts.append(phrase("95 % interval ", ends_text(claim, value)))
     elif value.bound:
         parts.append(phrase("bound"))
-    elif claim.kind in ("ratio", "difference", "crossover", "shift", "fastest", "value"):
+    elif claim.kind in ("ratio", "difference", "crossover", "shift", "closed form", "fastest", "value"):
         parts.append(phrase("no interval"))
     parts.append(phrase("n = ", Number(f"{claim.name} n", str(value.num))))
     if value.num_censored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from bwbench.base.plain_data import mapping_at
 from bwbench.methods.roles import may_win
@@ -161,8 +162,23 @@ def crossover_claim(claim: Claim, records: Records) -> Value:
         return with_cells(Value("words", None, len({setting_of_cell(f).seed for f in used}), words=why), used)
     found = find_crossovers(measured)
     value = _of_crossovers(found, scale_of(used), as_scale=claim.part == "scale")
+    if claim.part == "inverse" and value.value is not None:
+        value = replace(value, value=_by_inverse(measured), low=None, high=None)
     all_told = found.kind in (ABOVE, BELOW) and len(measured) == len(shared) and _are_told_alike(measured)
     return with_cells(replace(value, all_told=all_told), used, crossings=True)
+
+
+def _by_inverse(measured: Sequence[Measured]) -> float | None:
+    """The crossover where times are a + b/B between the two links around it: the inverse of a ratio is a line there.
+
+    A line in logarithms, as the interval has it, lies below that, and puts the crossover at a higher bandwidth.
+    """
+    points = [(1.0 / one.bandwidth_bps, found.value) for one in measured if (found := ratio_of(one.reference, one.arm))]
+    for (one, ratio), (other, next_ratio) in pairwise(points):
+        if (ratio - 1.0) * (next_ratio - 1.0) < 0.0:
+            weight = (1.0 - 1.0 / ratio) / (1.0 / next_ratio - 1.0 / ratio)
+            return 1.0 / (one + weight * (other - one))
+    return None
 
 
 def _are_told_alike(measured: Sequence[Measured]) -> bool:

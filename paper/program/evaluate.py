@@ -21,6 +21,7 @@ from paper.program.claimed_cells import (
     how_to_make,
     matches,
 )
+from paper.program.closed_form import closed_form_claim
 from paper.program.comparing import (
     arrivals_of,
     asked,
@@ -144,6 +145,7 @@ _KINDS: dict[str, Callable[[Claim, Records], Value]] = {
     "ratio": ratio_claim,
     "crossover": crossover_claim,
     "shift": shift_claim,
+    "closed form": closed_form_claim,
     "difference": difference_claim,
     "value": _value,
     "fastest": fastest_claim,

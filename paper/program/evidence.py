@@ -14,6 +14,7 @@ from paper.program.claim import RATE, Claim, Value
 from paper.program.claim_words import bare_text, ends_text
 from paper.program.spoken import as_said, reference_name
 
+HOSTS_MARK = "↔"
 HEAD = ("", "what", "value", "interval", "n", "", "records")
 _WIDTHS = (5, 48, 13, 18, 7, 5, 18)  # in hundredths of the page
 _SHORT = {
@@ -30,12 +31,14 @@ class Row(NamedTuple):
     Attributes:
         number: of the mark.
         host_bound: the machine, and not the link alone, decides what a step of one of the cells takes.
+        two_hosts: its times were taken on machines with unlike processors.
     """
 
     number: int
     claim: Claim
     value: Value
     host_bound: bool = False
+    two_hosts: bool = False
 
 
 def evidence_lines(rows: Iterable[Row], writer: Writer, anchor: str) -> Iterator[str]:
@@ -60,8 +63,9 @@ def row_texts(row: Row) -> Sequence[Phrase]:
         number = phrase("–")
     ends = _short(ends_text(claim.model_copy(update={"name": key}), said)) if said.has_interval else phrase("–")
     ends = phrase(ends, ", assumed") if value.num_timed == 1 else ends
-    asked = ((COMPOSED_MARK, value.composed), (FIRST_CROSSING_MARK, value.first_crossing))
-    marks = "".join(mark for mark, holds in (*asked, (HOST_BOUND_MARK, row.host_bound)) if holds)
+    of_value = ((COMPOSED_MARK, value.composed), (FIRST_CROSSING_MARK, value.first_crossing))
+    of_row = ((HOST_BOUND_MARK, row.host_bound), (HOSTS_MARK, row.two_hosts))
+    marks = "".join(mark for mark, holds in (*of_value, *of_row) if holds)
     missed = f"; {value.num_censored} not reached" if value.num_censored else ""
     said_of = re.sub(r",(?=\S)", ", ", _what(claim, value, turned=key != claim.name))  # so that long labels break
     what = phrase(said_of + missed)
@@ -98,6 +102,8 @@ def _what(claim: Claim, value: Value, *, turned: bool) -> str:
             one, other = claim.crossovers
             both = [f"{of.arm} and {of.over} in {of.experiment}" for of in (one, other)]
             return f"S/(B·T) at which as fast: {both[0]}, over that of {both[1]}{at}"
+        case "closed form":
+            return f"S/(B·T) at which {claim.arm} and {over} are equally fast, by samples, nodes and bytes{at}"
         case "fastest":
             first, *others = value.words.split("|")
             tied = f"may be as fast: {', '.join(others)}" if value.side == 0 else f"before {others[0]}"

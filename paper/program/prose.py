@@ -153,7 +153,7 @@ class ForMarkdown(Format):
 def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: Format) -> str:
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
-    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``figure``, ``see``, ``tables``,
+    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``foretold``, ``figure``, ``see``, ``tables``,
     ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
@@ -240,6 +240,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "verdict": lambda name, interval=False, mark=True: marked(quotes.verdict(name, interval=interval, mark=mark)),
         "have": lambda *names: all(name in quotes.records.experiments for name in names),
         "side": side,
+        "foretold": quotes.foretold,
         "figure": figure,
         "see": see,
         "tables": tables,

@@ -13,7 +13,7 @@ from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row
 from paper.program.ratios import ratio_lines
-from paper.program.spoken import name_of, spoken_text, spoken_with_interval, with_names
+from paper.program.spoken import counted, name_of, spoken_text, spoken_with_interval, with_names
 
 _WITH_INTERVAL = (*COMPARISONS, "value")
 UNKNOWN: Phrase = phrase("??")
@@ -92,7 +92,7 @@ class Quotes:
         self.has_evidence = True
         of_marks = [(number, self.claims[name], self._values[name]) for name, number in self.marks.items()]
         return [
-            Row(number, claim, value, self.bound(claim, value))
+            Row(number, claim, value, self.bound(claim, value), self._on_two_hosts(claim, value))
             for number, claim, value in of_marks
             if value is not None
         ]
@@ -129,6 +129,13 @@ class Quotes:
         """The value itself, for conditions in prose; None where its records are missing."""
         return self._look_up(name)[1]
 
+    def foretold(self) -> str:
+        """How many crossovers have the closed form that is of them in their interval: ``all two``, ``one of two``."""
+        forms = [claim for claim in self.claims.values() if claim.kind == "closed form"]
+        values = [value for claim in forms if (value := self.value(claim.name)) is not None]
+        inside = sum(value.side == 0 for value in values)
+        return f"all {counted(inside)}" if inside == len(values) else f"{counted(inside)} of {counted(len(values))}"
+
     def judge_all(self) -> None:
         """Judge every claim whose experiment has records, cited or not, and say which numbers lack an interval."""
         for name, claim in sorted(self.claims.items()):
@@ -151,6 +158,13 @@ class Quotes:
             return False
         cells = (folder for folder in self.records.of(claim.experiment) if folder.cell.id in value.cells)
         return any(map(self.records.is_host_bound, cells))
+
+    def _on_two_hosts(self, claim: Claim, value: Value) -> bool:
+        """Whether the times that it is of were taken on machines with unlike processors."""
+        if claim.kind not in ("ratio", "fastest", "crossover") or claim.of not in ("time", "step time", RATE):
+            return False
+        cells = (folder for folder in self.records.of(claim.experiment) if folder.cell.id in value.cells)
+        return len({one.environment.cpu for one in cells if one.environment and one.environment.cpu}) > 1
 
     def _mark(self, name: str) -> int:
         return self.marks.setdefault(name, len(self.marks) + 1)

@@ -13,14 +13,15 @@ from fixtures_paper import write_records
 from bwbench.base.units import MEMORY
 from bwbench.results.analysis.cell_arrival import at_target
 from bwbench.results.analysis.comparison import compare_cells
-from bwbench.results.analysis.crossover import Measured
+from bwbench.results.analysis.crossover import Measured, scale_of
 from bwbench.results.analysis.statistics import Arrival
 from bwbench.results.text import phrase, plain, significant
 from paper.program.arms import arms_table
 from paper.program.claim import Claim, Value
 from paper.program.claim_words import ends_text, full_text
-from paper.program.claimed_cells import MissingRecordsError, Records
-from paper.program.comparing import _are_told_alike, _shift
+from paper.program.claimed_cells import MissingRecordsError, Records, matches
+from paper.program.closed_form import _beside
+from paper.program.comparing import _are_told_alike, _by_inverse, _shift, quantities
 from paper.program.decision import Decision, _gain, _wrapped, decision_table
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row, row_texts
@@ -78,6 +79,39 @@ def test_a_crossover_beside_one_that_is_not_known_says_so() -> None:
     assert [one.experiment for one in claim.crossovers] == ["study", "else"]
     assert [one.target for one in claim.crossovers] == [0.5, 0.6]
     assert {one.part for one in claim.crossovers} == {"scale"}
+
+
+def test_a_closed_form_knows_samples_nodes_and_bytes_alone(records: Records) -> None:
+    claim = _claim(kind="closed form", arm="ring-fp16", over="single")
+    found = evaluate(claim, records)
+    samples = evaluate(_claim(kind="ratio", arm="ring-fp16", over="single", of="samples"), records)
+    cells = [one for one in records.done("study") if one.cell.arm == "ring-fp16" and matches(one, TEN)]
+    sent, size = quantities(cells, "wire bytes per step")[0], scale_of(cells).gradient_bytes
+    nodes = cells[0].cell.config["nodes"]
+    assert samples.value is not None and size is not None and found.unit == "scale"
+    assert found.value == pytest.approx((nodes * samples.value - 1) / (sent / nodes / size))
+    assert found.low is not None and found.high is not None and found.low < (found.value or 0.0) < found.high
+    assert "by samples, nodes and bytes" in plain(row_texts(Row(1, claim, found))[0])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "side"),
+    [(1.0, 3.0, 0), (2.5, 3.0, -1), (1.0, 1.5, 1), (None, 3.0, 0), (2.5, None, -1), (None, None, 1)],
+)
+def test_a_closed_form_lies_in_what_was_measured_or_beside_it(low: Any, high: Any, side: int) -> None:
+    assert _beside(2.0, Value("scale", 2.0, 3, low, high)) == side
+
+
+def test_a_crossover_by_the_inverse_of_the_bandwidth_is_that_of_an_affine_step() -> None:
+    """Time of a step 1 s and 40 Mbit on the link, beside an arm that takes 3 s."""
+    measured = [
+        Measured(
+            1e6 * mbps, *({seed: Arrival(time_s, None, 0.0) for seed in range(2)} for time_s in (3.0, 1 + 40 / mbps))
+        )
+        for mbps in (10, 40, 200)
+    ]
+    assert _by_inverse(measured) == pytest.approx(20e6)
+    assert _by_inverse(measured[1:]) is None
 
 
 def test_the_fastest_are_the_best_set(records: Records) -> None:
