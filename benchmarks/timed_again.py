@@ -5,9 +5,10 @@ timing runs. `bwbench run EXPERIMENT --part timing --results AGAIN` times the sa
 each, the time of all its steps by both, and of all the standard deviation of one run: that of the differences of their
 logarithms over the root of two. Cells in which nothing crosses a link are set aside: they say what the hosts differ by.
 
+AGAIN may be a record of this (`--json`) as well, which is printed: without it `benchmarks/records/timed_again.json` is.
 Exit status 1 where nothing in AGAIN is published.
 
-Usage: python benchmarks/timed_again.py AGAIN [--published DIR] [--json FILE]
+Usage: python benchmarks/timed_again.py [AGAIN] [--published DIR] [--json FILE] [--quick]
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from bwbench.results.analysis.statistics import ASSUMED_BETWEEN
 from bwbench.running.composed import located
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+RECORD = Path(__file__).parent / "records/timed_again.json"
 NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
 
 
@@ -65,7 +67,7 @@ def pairs_of(again: Path, published: Path) -> Iterator[Pair]:
         seen = set()
         for cell in build_plan(load_experiment(EXPERIMENTS / f"{folder.name}.yaml", ())).cells:
             was = there.get(str(cell.id))
-            composed = None if was is None or was.status is None else was.status.composed
+            composed = None if was is None else was.composed
             parts = parts_of(cell)
             if composed is None or parts.timings[0].id in seen:
                 continue
@@ -77,6 +79,11 @@ def pairs_of(again: Path, published: Path) -> Iterator[Pair]:
                 again_s = sum(kind.num_steps * now[kind.name] for kind in kinds)
                 link = cell.config.link.describe().partition(",")[0]
                 yield Pair(folder.name, cell.arm, link, cell.config.nodes, str(cell.role), published_s, again_s)
+
+
+def recorded(file: Path) -> list[Pair]:
+    """Those of a record of this benchmark."""
+    return [Pair(**row) for row in json.loads(file.read_text(encoding="utf-8"))["rows"]]
 
 
 def step_means(timing: CellFolder, parts: Parts) -> dict[str, float]:
@@ -103,12 +110,13 @@ def summary_of(pairs: list[Pair]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("again", type=Path)
+    parser.add_argument("again", type=Path, nargs="?", default=RECORD)
     parser.add_argument("--published", type=Path, default=Path("results/published"))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="the same: it takes seconds")
     options = parser.parse_args()
     try:
-        pairs = list(pairs_of(options.again, options.published))
+        pairs = list(pairs_of(options.again, options.published) if options.again.is_dir() else recorded(options.again))
     except (BwbenchError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

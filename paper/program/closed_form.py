@@ -33,9 +33,13 @@ def closed_form_claim(claim: Claim, records: Records) -> Value:
 
     ends = at(samples.low), at(samples.high)
     value = Value("scale", at(samples.value), samples.num, *ends, composed=samples.composed, cells=samples.cells)
+    return replace(value, side=_beside(value.value, measured_beside(claim, records)))
+
+
+def measured_beside(claim: Claim, records: Records) -> Value:
+    """The crossover, in S/(B·T), that a closed form is of."""
     where = {key: asked for key, asked in claim.where.items() if key != "link.bandwidth"}
-    measured = claim.model_copy(update={"kind": "crossover", "part": "scale", "where": where})
-    return replace(value, side=_beside(value.value, crossover_claim(measured, records)))
+    return crossover_claim(claim.model_copy(update={"kind": "crossover", "part": "scale", "where": where}), records)
 
 
 def _beside(value: float | None, measured: Value) -> int:

@@ -153,8 +153,8 @@ class ForMarkdown(Format):
 def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: Format) -> str:
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
-    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``foretold``, ``figure``, ``see``, ``tables``,
-    ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
+    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``foretold``, ``farthest``, ``figure``, ``see``,
+    ``tables``, ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
@@ -241,6 +241,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "have": lambda *names: all(name in quotes.records.experiments for name in names),
         "side": side,
         "foretold": quotes.foretold,
+        "farthest": lambda: format.writer.write(phrase(quotes.farthest())),
         "figure": figure,
         "see": see,
         "tables": tables,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bwbench.results.section.content import Lines
-from bwbench.results.text import Phrase, phrase
+from bwbench.results.text import Number, Phrase, phrase, significant
 from paper.program.claim import COMPARISONS, RATE, Claim, Value
 from paper.program.claim_words import bare_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
+from paper.program.closed_form import measured_beside
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row
 from paper.program.ratios import ratio_lines
@@ -135,6 +137,16 @@ class Quotes:
         values = [value for claim in forms if (value := self.value(claim.name)) is not None]
         inside = sum(value.side == 0 for value in values)
         return f"all {counted(inside)}" if inside == len(values) else f"{counted(inside)} of {counted(len(values))}"
+
+    def farthest(self) -> Number:
+        """How many times as large as its crossover, or as small, the closed form is that lies farthest from one."""
+        most = 0.0
+        for claim in self.claims.values():
+            form = self.value(claim.name) if claim.kind == "closed form" else None
+            crossing = None if form is None else measured_beside(claim, self.records).value
+            if form is not None and form.value and crossing:
+                most = max(most, abs(math.log(form.value / crossing)))
+        return Number("closed form farthest", significant(math.exp(most), apart_from=1.0))
 
     def judge_all(self) -> None:
         """Judge every claim whose experiment has records, cited or not, and say which numbers lack an interval."""
