@@ -154,7 +154,8 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
     Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``foretold``, ``farthest``, ``figure``, ``see``,
-    ``tables``, ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``, ``studies``, ``notes`` and ``evidence``.
+    ``tables``, ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``, ``studies``, ``notes`` and
+    ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
