@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -138,10 +139,10 @@ def _time(part: pd.DataFrame) -> Row:
 def _final(part: pd.DataFrame) -> Row:
     finals = part.drop_duplicates("seed")["final_metric"].dropna().astype(float)
     sent = part["wire_bytes"].dropna().astype(float)
-    mean = float(finals.mean()) if len(finals) else math.nan
+    mean = fmean(finals) if len(finals) else math.nan
     half = student_t(len(finals) - 1) * finals.std() / math.sqrt(len(finals)) if len(finals) > 1 else math.nan
     positive = sent[sent > 0]
-    spent = float(np.exp(np.log(positive).mean())) if len(positive) else math.nan
+    spent = math.exp(fmean(positive.map(math.log))) if len(positive) else math.nan
     return {"y": mean, "low": mean - half, "high": mean + half, "wire_bytes": spent, "num": len(finals)}
 
 

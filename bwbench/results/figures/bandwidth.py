@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -303,7 +304,7 @@ def _rate_limits(
         if rows.empty:
             continue
         one = len(rows) == 1
-        value = math.exp(rows["samples_per_s"].map(math.log).mean())
+        value = math.exp(fmean(rows["samples_per_s"].map(math.log)))
         low, high = (float(rows[end].iloc[0]) if one else math.nan for end in ("low", "high"))
         style = arm_style(arm, results.roles[arm])
         dots = tuple(rows["repeats"].iloc[0]) if one else tuple(rows["samples_per_s"])
