@@ -19,11 +19,13 @@ from bwbench.results.section.write import latex_table, markdown_table
 from bwbench.results.text import LatexWriter, MarkdownWriter, Phrase, Writer, macro_name, markdown, phrase
 from paper.program.arms import arms_table
 from paper.program.claim import COMPARISONS
+from paper.program.crossings import STEM, draw_crossings
 from paper.program.decision import Decision, decision_table, rates_table
 from paper.program.evidence import Row, evidence_lines
 from paper.program.pictures import Pictures
 from paper.program.quotes import Quotes
 from paper.program.ratios import ratios_table
+from paper.program.spoken import name_of
 from paper.program.studies import studies_table
 
 # What may hold digits: expressions and statements of jinja, code, formulae, citations, addresses; digits of a name.
@@ -153,9 +155,9 @@ class ForMarkdown(Format):
 def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: Format) -> str:
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
-    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``foretold``, ``farthest``, ``figure``, ``see``,
-    ``tables``, ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``, ``studies``, ``notes`` and
-    ``evidence``.
+    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``reproduced``, ``farthest``, ``crossings``,
+    ``figure``, ``see``, ``tables``, ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``,
+    ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
     """
     environment = Environment(
@@ -168,6 +170,9 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
     ) -> str:
         stem = pictures.draw(name, experiment, group, wide=wide, target=target)
         return "" if stem is None else format.figure(stem, caption.strip(), wide=wide)
+
+    def see_crossings() -> str:
+        return f" ({format.reference(STEM)})"
 
     def see(name: str, experiment: str, group: str = "", *, wide: bool = False, target: float | None = None) -> str:
         stem = pictures.draw(name, experiment, group, wide=wide, target=target)
@@ -208,6 +213,12 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         cells = [[quotes.cell(name) for name in row] for row in rows]
         return shown([Table(label, phrase(caption), [phrase(name) for name in head], cells)], "table")
 
+    def crossings(caption: str) -> str:
+        found = quotes.crossings()
+        arms = [name_of(one.claim.arm, one.claim.experiment, quotes.names) for one in found]
+        methods = [re.sub(r"-\d+| with .*", "", arm.removeprefix("the ")) for arm in arms]
+        return format.figure(draw_crossings(pictures.folder, found, methods), caption.strip(), wide=False)
+
     def rates(experiment: str, baseline: str, caption: str) -> str:
         cells = quotes.records.done(experiment)
         return shown(rates_table(f"rates-{experiment}", caption, cells, baseline), "table") if cells else ""
@@ -241,8 +252,10 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "verdict": lambda name, interval=False, mark=True: marked(quotes.verdict(name, interval=interval, mark=mark)),
         "have": lambda *names: all(name in quotes.records.experiments for name in names),
         "side": side,
-        "foretold": quotes.foretold,
-        "farthest": lambda: format.writer.write(phrase(quotes.farthest())),
+        "reproduced": lambda: format.writer.write(quotes.reproduced()),
+        "farthest": lambda but="": format.writer.write(quotes.farthest(but)),
+        "crossings": crossings,
+        "see_crossings": see_crossings,
         "figure": figure,
         "see": see,
         "tables": tables,

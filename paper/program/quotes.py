@@ -12,10 +12,11 @@ from paper.program.claim import COMPARISONS, RATE, Claim, Value
 from paper.program.claim_words import bare_text, judge
 from paper.program.claimed_cells import AmbiguousClaimError, MissingRecordsError, Records
 from paper.program.closed_form import measured_beside
+from paper.program.crossings import Crossing
 from paper.program.evaluate import evaluate
 from paper.program.evidence import Row
 from paper.program.ratios import ratio_lines
-from paper.program.spoken import counted, name_of, spoken_text, spoken_with_interval, with_names
+from paper.program.spoken import name_of, spoken_text, spoken_with_interval, with_names
 
 _WITH_INTERVAL = (*COMPARISONS, "value")
 UNKNOWN: Phrase = phrase("??")
@@ -131,22 +132,28 @@ class Quotes:
         """The value itself, for conditions in prose; None where its records are missing."""
         return self._look_up(name)[1]
 
-    def foretold(self) -> str:
-        """How many crossovers have the closed form that is of them in their interval: ``all two``, ``one of two``."""
+    def crossings(self) -> list[Crossing]:
+        """The closed forms that are declared and known, with the crossovers that they are of."""
         forms = [claim for claim in self.claims.values() if claim.kind == "closed form"]
-        values = [value for claim in forms if (value := self.value(claim.name)) is not None]
-        inside = sum(value.side == 0 for value in values)
-        return f"all {counted(inside)}" if inside == len(values) else f"{counted(inside)} of {counted(len(values))}"
+        known = [(claim, value) for claim in forms if (value := self.value(claim.name)) is not None]
+        return [Crossing(claim, value, measured_beside(claim, self.records)) for claim, value in known]
 
-    def farthest(self) -> Number:
-        """How many times as large as its crossover, or as small, the closed form is that lies farthest from one."""
-        most = 0.0
-        for claim in self.claims.values():
-            form = self.value(claim.name) if claim.kind == "closed form" else None
-            crossing = None if form is None else measured_beside(claim, self.records).value
-            if form is not None and form.value and crossing:
-                most = max(most, abs(math.log(form.value / crossing)))
-        return Number("closed form farthest", significant(math.exp(most), apart_from=1.0))
+    def reproduced(self) -> Phrase:
+        """How many crossovers have the closed form in their interval: ``20 of 21``."""
+        found = self.crossings()
+        inside = Number("closed form inside", str(sum(one.form.side == 0 for one in found)))
+        return phrase(inside, " of ", Number("closed form of", str(len(found))))
+
+    def farthest(self, but: str = "") -> Phrase:
+        """How many times as large as its crossover, or as small, the closed form is that lies farthest from one.
+
+        Args:
+            but: of all arms but this one.
+        """
+        pairs = [(one.form.value, one.measured.value) for one in self.crossings() if one.claim.arm != but]
+        most = max(abs(math.log(form / measured)) for form, measured in pairs if form and measured)
+        key = f"closed form farthest {but}".strip()
+        return phrase(Number(key, significant(math.exp(most), apart_from=1.0)))
 
     def judge_all(self) -> None:
         """Judge every claim whose experiment has records, cited or not, and say which numbers lack an interval."""

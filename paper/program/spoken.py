@@ -113,13 +113,8 @@ def reference_name(claim: Claim) -> str:
 def named(names: list[str]) -> str:
     """``a, b and c``; more than a sentence holds are counted: ``seven other arms``."""
     if len(names) > _MOST_NAMED:
-        return f"{counted(len(names))} other arms"
+        return f"{_COUNTS[len(names)] if len(names) < len(_COUNTS) else len(names)} other arms"
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-
-
-def counted(number: int) -> str:
-    """A small number as a word."""
-    return _COUNTS[number] if number < len(_COUNTS) else str(number)
 
 
 def _amount(key: str, value: Value) -> Phrase:
