@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +13,12 @@ from matplotlib.lines import Line2D
 from bwbench.methods.roles import METHOD
 from bwbench.results.figures.frame import framed_axes
 from bwbench.results.figures.marks import draw_mark, label_log_axis
-from bwbench.results.figures.style import COLUMN_IN, FAINT, TEXT_PT, arm_style, look, told_apart
+from bwbench.results.figures.style import COLUMN_IN, FAINT, TEXT_PT, arm_style, look
 from paper.program.claim import Claim, Value
 
 STEM = "crossings"
 _BODY_IN = 2.5
+_MARKERS = "^voXDpsP*"  # no two methods have one in common
 _SPAN = (0.8, 60.0)  # S/(B·T)
 
 
@@ -39,8 +42,10 @@ def draw_crossings(folder: Path, crossings: Sequence[Crossing], names: Sequence[
         if (form := one.form.value) and (measured := one.measured.value)
     ]
     arms = {name: arm.partition("(")[0] for name, arm, *_ in known}
-    with told_apart(dict.fromkeys(arms.values(), METHOD)):
-        styles = {name: arm_style(arm, METHOD) for name, arm in arms.items()}
+    styles = {
+        name: replace(arm_style(arm, METHOD), marker=marker)
+        for marker, (name, arm) in zip(cycle(_MARKERS), arms.items(), strict=False)
+    }
     legend = [Line2D([], [], color=style.color, marker=style.marker, linestyle="None", markersize=4.5, label=name)
               for name, style in styles.items()]  # fmt: skip
     with look():
