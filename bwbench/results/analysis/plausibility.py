@@ -16,7 +16,7 @@ from bwbench.base.step_time import SteadyStepTime, recorded_step_times
 from bwbench.network.link import Link
 from bwbench.records import CellFolder
 from bwbench.records.schema import CurvePoint, Evaluation, JsonObject, Status, Step, TrialSummary, Wire
-from bwbench.results.analysis.cells import cell_row, dilation_of, setting_of, shrink_of
+from bwbench.results.analysis.cells import cell_row, dilation_of, is_virtual, setting_of, shrink_of
 from bwbench.results.analysis.replicas_apart import PROMISE
 from bwbench.results.analysis.targets import meets_all, targets_of
 from bwbench.results.analysis.trial import EventsByRank, curve_of, summarise
@@ -53,7 +53,7 @@ def doubts(cell: CellFolder, events: EventsByRank) -> list[str]:
         return []
     curve = curve_of(events) if events else (cell.digest.curve if cell.digest is not None else ())
     found = [
-        *(f"{name} is {value:g}, below 0" for name, value in _numbers(status, _NEVER_NEGATIVE) if value < 0),
+        *(f"{name} is {value:g}, below 0" for name, value in _numbers(status, _never_negative(cell)) if value < 0),
         *(_against_events(cell, status, events) if events else ()),
         *_of_the_ranks(cell, status, events),
         *_of_the_replicas(cell),
@@ -161,6 +161,11 @@ def _of_the_samples(status: Status, curve: Sequence[CurvePoint], config: JsonObj
             return
 
 
+def _never_negative(cell: CellFolder) -> Sequence[str]:
+    """Virtual nodes take turns: what one waits for while another evaluates counts as training and as evaluation."""
+    return [name for name in _NEVER_NEGATIVE if not (name == "overhead_s" and is_virtual(cell))]
+
+
 def _of_the_clock(status: Status, cell: CellFolder) -> Iterator[str]:
     clock_s, steps = status.training_clock_s, status.steps or 0
     if clock_s is None:
@@ -169,7 +174,8 @@ def _of_the_clock(status: Status, cell: CellFolder) -> Iterator[str]:
         if value > OF_CLOCKS * clock_s:
             yield f"{name} is {value:.6g}, training_clock_s only {clock_s:.6g}"
     spent_s = clock_s * dilation_of(cell.cell.config) + (status.evaluation_s or 0.0)
-    if status.composed is None and status.wall_s is not None and spent_s > status.wall_s + 1.0:
+    at_a_time = status.composed is None and not is_virtual(cell)
+    if at_a_time and status.wall_s is not None and spent_s > status.wall_s + 1.0:
         yield f"training_clock_s and evaluation_s are {spent_s:.6g} together, wall_s only {status.wall_s:.6g}"
     if status.composed is None and None not in (status.wall_s, status.overhead_s):
         parts_s = spent_s + (status.overhead_s or 0.0)

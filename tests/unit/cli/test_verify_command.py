@@ -110,6 +110,15 @@ def test_the_payload_of_a_shrunk_cell_crosses_its_share_of_the_link(tmp_path: Pa
         assert cell_row(CellFolder(cell))["shrink"] == shrink
 
 
+def test_virtual_nodes_take_turns_and_may_count_a_second_twice(results: Path) -> None:
+    cell = cell_of(results)
+    edit(cell / "status.json", wall_s=0.1, overhead_s=-1.0)
+    for virtual, told in ((False, True), (True, False)):
+        edit(cell / "attempt-1" / "environment.json", virtual=virtual)
+        found = [one for one in findings(results) if "wall_s only" in one or "overhead_s is -1, below 0" in one]
+        assert len(found) == 2 * told
+
+
 def test_less_on_the_wire_than_payload_is_right_where_ranks_share_a_host(results: Path) -> None:
     cell = cell_of(results)
     edit(cell / "status.json", wire_bytes=1)
