@@ -46,14 +46,19 @@ def draw_crossings(folder: Path, crossings: Sequence[Crossing], names: Sequence[
         name: replace(arm_style(arm, METHOD), marker=marker)
         for marker, (name, arm) in zip(cycle(_MARKERS), arms.items(), strict=False)
     }
-    legend = [Line2D([], [], color=style.color, marker=style.marker, linestyle="None", markersize=4.5, label=name)
+    legend = [Line2D([], [], color=style.color, marker=style.marker, linestyle="None", markersize=4.5,
+                     markerfacecolor="white", label=name)
               for name, style in styles.items()]  # fmt: skip
     with look():
-        title, setting = "Where nodes and one node are equally fast", "S/(B·T), measured over the closed form"
+        title, setting = "Where nodes and one node are equally fast", "S/(B·T): as measured, against the closed form"
         figure, axes = framed_axes(COLUMN_IN, _BODY_IN, title, setting, (), legend)
         axes.plot(_SPAN, _SPAN, color=FAINT, linewidth=0.8, zorder=1)
         for name, _, at, ends in known:
-            draw_mark(axes, at, ends, styles[name], size=4.5)
+            draw_mark(axes, at, ends, styles[name], size=5.0, hollow=True)
+            if ends[1] is None and ends[0] is not None:  # no end above is known
+                color = styles[name].color
+                axes.plot([at[0], at[0]], [ends[0], at[1]], color=color, linewidth=1.0, zorder=2)
+                axes.annotate("", (at[0], 1.8 * at[1]), at, arrowprops={"arrowstyle": "->", "color": color})
         for axis, set_scale, set_limits in (
             (axes.xaxis, axes.set_xscale, axes.set_xlim), (axes.yaxis, axes.set_yscale, axes.set_ylim)
         ):  # fmt: skip
