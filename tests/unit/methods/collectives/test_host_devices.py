@@ -33,11 +33,13 @@ def host_groups(workers: int) -> Callable[[int], dist.ProcessGroup]:
 
     gloo: Any = dist  # its stubs leave out what is needed here
     stores = [gloo.HashStore() for _ in range(4)]
+    groups: list[dist.ProcessGroup] = []  # kept: one that a rank frees closes on those that still connect to it
 
     def group(rank: int) -> dist.ProcessGroup:
         options = gloo.ProcessGroupGloo._Options()
         options._devices = [loopback()]
         made: dist.ProcessGroup = gloo.ProcessGroupGloo(stores[rank // workers], rank % workers, workers, options)
+        groups.append(made)
         return made
 
     return group
