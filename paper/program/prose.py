@@ -155,7 +155,7 @@ class ForMarkdown(Format):
 def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: Format) -> str:
     """The prose of one file as Markdown for pandoc; problems go to ``quotes``.
 
-    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``reproduced``, ``farthest``, ``crossings``,
+    Prose may use ``claim``, ``num``, ``verdict``, ``have``, ``side``, ``above``, ``farthest``, ``crossings``,
     ``figure``, ``see``, ``tables``, ``table``, ``decision``, ``ratios``, ``grid``, ``rates``, ``arms``,
     ``studies``, ``notes`` and ``evidence``.
     Raises ConfigError where the template is broken.
@@ -252,7 +252,7 @@ def render(folder: Path, file: str, quotes: Quotes, pictures: Pictures, format: 
         "verdict": lambda name, interval=False, mark=True: marked(quotes.verdict(name, interval=interval, mark=mark)),
         "have": lambda *names: all(name in quotes.records.experiments for name in names),
         "side": side,
-        "reproduced": lambda: format.writer.write(quotes.reproduced()),
+        "above": lambda: format.writer.write(quotes.above()),
         "farthest": lambda but="": format.writer.write(quotes.farthest(but)),
         "crossings": crossings,
         "see_crossings": see_crossings,
