@@ -67,7 +67,9 @@ _ARMS = {
     "muloco": ArmStyle("#cc6677", "D", _DASHED),
     "top-k": ArmStyle("#6b4c2a", "<", _DASH_DOT),
     "powersgd": ArmStyle("#ee3377", "p", _LONG),
+    "demo": ArmStyle("#6f4fa8", "*", _SOLID),
 }
+_LEARNING = ("optimizer=", "weight_average=")  # options that are no method's
 _OTHER_COLORS = ("#56b4e9", "#882255", "#999933", "#332288", "#44aa99", "#6b4c2a", "#aa4499", "#117733")
 _OTHER_MARKERS = ("X", "h", "p", "<", ">", "d", "*", "8", "H")
 _OTHER_LINES = (_SOLID, _DASHED, _DASH_DOT, _LONG)
@@ -90,6 +92,9 @@ _BESIDE: ContextVar[Mapping[str, ArmStyle] | None] = ContextVar("_BESIDE", defau
 
 def arm_style(arm: str, role: str) -> ArmStyle:
     """How ``arm`` is drawn, alike in every figure of every experiment. Names not listed get a style by checksum.
+
+    An optimizer or an average of the weights makes no other colour: what all arms of one study have is no part of their
+    names, and the same method would change its look from one study to the next.
 
     References and headrooms are drawn by their role, whatever their name; those of which there are several, because
     they come with several optimizers, by their name. Inside ``told_apart`` an arm whose colour and marker another one
@@ -124,7 +129,9 @@ def _styles_of(roles: Mapping[str, str]) -> dict[str, ArmStyle]:
 
 
 def _from(values: tuple[str, ...], first: str) -> tuple[str, ...]:
-    """All of them, beginning with ``first``."""
+    """All of them, beginning with ``first``, which need not be among them."""
+    if first not in values:
+        return (first, *values)
     start = values.index(first)
     return values[start:] + values[:start]
 
@@ -136,6 +143,9 @@ def _drawn_by_role(arm: str, role: str) -> bool:
 def _own_style(arm: str, role: str) -> ArmStyle:
     if _drawn_by_role(arm, role):
         return _REFERENCES.get(arm, _ROLES[role])
+    name, options = arm.partition("(")[0], arm.partition("(")[2].removesuffix(")")
+    method = ",".join(option for option in options.split(",") if not option.startswith(_LEARNING))
+    arm = f"{name}({method})" if method else name
     if arm in _ARMS:
         return _ARMS[arm]
     number = zlib.crc32(arm.encode())
