@@ -52,13 +52,13 @@ $(VENV)/ready: pyproject.toml constraints.txt $(COMPILED)
 	  $(PIP) install -q -c constraints.txt -e '.[test,check]'; \
 	  touch $@; fi
 
-# Reading records and drawing figures needs no torch: an environment for that alone is there in half a minute.
-READING = numpy pandas pyarrow matplotlib pydantic PyYAML typer rich jinja2
+# Reading records and drawing figures needs no torch, and nothing built: an environment for that alone is there in less
+# than half a minute. Modules are compiled when they are first imported: most never are.
+READING = numpy pandas matplotlib pydantic PyYAML typer rich jinja2
 $(VENV)/reading: pyproject.toml constraints.txt
 	@if [ ! $(VENV)/ready -nt pyproject.toml ] && [ ! $@ -nt pyproject.toml ]; then set -ex; \
 	  test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); \
-	  $(PIP) install -q -c constraints.txt $(READING); \
-	  $(PIP) install -q --no-deps -e .; \
+	  $(PIP) install -q --no-compile -c constraints.txt $(READING); \
 	  touch $@; fi
 
 check: $(VENV)/ready ## style, types, and who may import whom
@@ -87,7 +87,7 @@ PUBLISHED := results/published
 paper-figures: $(VENV)/reading ## figures of every published experiment into paper/figures/ as PDF; what README and findings say of them (a minute)
 	@rm -rf $(FIGURES).new
 	@set -x; $(BIN)/python -m paper.program --pages & pages=$$!; \
-	  $(BIN)/bwbench plot $(PUBLISHED) --all --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null; \
+	  $(BIN)/python -m bwbench plot $(PUBLISHED) --all --out $(FIGURES).new --folders $(AT) --format pdf > /dev/null; \
 	  drawn=$$?; wait $$pages && exit $$drawn
 	@rm -rf $(FIGURES) && mv $(FIGURES).new $(FIGURES)
 	@echo "$$(find $(FIGURES) -type f | wc -l) files in $(FIGURES)"
