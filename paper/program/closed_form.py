@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 
 from bwbench.records import CellFolder
 from bwbench.results.analysis.cells import setting_of_cell
@@ -19,8 +18,7 @@ def closed_form_claim(claim: Claim, records: Records) -> Value:
 
     A step of the arm takes T + b·S/B, of which b·S is what a node sends in it (frames included), and teaches N batches;
     q is how many of the arm's samples one of the reference's is worth. Nothing overlaps, and no message is waited for:
-    both are wrong by as much as they are so. The interval is that of q. ``side`` says where the value lies beside the
-    interval of the crossover that was measured: 0 inside.
+    both are wrong by as much as they are so. The interval is that of q.
 
     Raises MissingRecordsError where bytes or the gradient's size are not known.
     """
@@ -32,21 +30,13 @@ def closed_form_claim(claim: Claim, records: Records) -> Value:
         return None if worth is None else max(0.0, (nodes * worth - 1.0) / share)
 
     ends = at(samples.low), at(samples.high)
-    value = Value("scale", at(samples.value), samples.num, *ends, composed=samples.composed, cells=samples.cells)
-    return replace(value, side=_beside(value.value, measured_beside(claim, records)))
+    return Value("scale", at(samples.value), samples.num, *ends, composed=samples.composed, cells=samples.cells)
 
 
 def measured_beside(claim: Claim, records: Records) -> Value:
     """The crossover, in S/(B·T), that a closed form is of."""
     where = {key: asked for key, asked in claim.where.items() if key != "link.bandwidth"}
     return crossover_claim(claim.model_copy(update={"kind": "crossover", "part": "scale", "where": where}), records)
-
-
-def _beside(value: float | None, measured: Value) -> int:
-    if value is None or not measured.has_interval:
-        return 1
-    above = measured.high is not None and value > measured.high
-    return int(above) - (measured.low is not None and value < measured.low)
 
 
 def _sent(claim: Claim, arm: Sequence[CellFolder]) -> float:

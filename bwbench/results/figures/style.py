@@ -143,7 +143,7 @@ def _drawn_by_role(arm: str, role: str) -> bool:
 def _own_style(arm: str, role: str) -> ArmStyle:
     if _drawn_by_role(arm, role):
         return _REFERENCES.get(arm, _ROLES[role])
-    name, options = arm.partition("(")[0], arm.partition("(")[2].removesuffix(")")
+    name, _, options = arm.removesuffix(")").partition("(")
     method = ",".join(option for option in options.split(",") if not option.startswith(_LEARNING))
     arm = f"{name}({method})" if method else name
     if arm in _ARMS:

@@ -20,7 +20,6 @@ from paper.program.arms import arms_table
 from paper.program.claim import Claim, Value
 from paper.program.claim_words import ends_text, full_text
 from paper.program.claimed_cells import MissingRecordsError, Records, matches
-from paper.program.closed_form import _beside
 from paper.program.comparing import _are_told_alike, _by_inverse, _shift, quantities
 from paper.program.decision import Decision, _gain, _wrapped, decision_table
 from paper.program.evaluate import evaluate
@@ -92,14 +91,6 @@ def test_a_closed_form_knows_samples_nodes_and_bytes_alone(records: Records) -> 
     assert found.value == pytest.approx((nodes * samples.value - 1) / (sent / nodes / size))
     assert found.low is not None and found.high is not None and found.low < (found.value or 0.0) < found.high
     assert "by samples, nodes and bytes" in plain(row_texts(Row(1, claim, found))[0])
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "side"),
-    [(1.0, 3.0, 0), (2.5, 3.0, -1), (1.0, 1.5, 1), (None, 3.0, 0), (2.5, None, -1), (None, None, 1)],
-)
-def test_a_closed_form_lies_in_what_was_measured_or_beside_it(low: Any, high: Any, side: int) -> None:
-    assert _beside(2.0, Value("scale", 2.0, 3, low, high)) == side
 
 
 def test_a_crossover_by_the_inverse_of_the_bandwidth_is_that_of_an_affine_step() -> None:

@@ -49,6 +49,17 @@ def test_an_unknown_arm_always_looks_the_same() -> None:
     assert len(looks) > 20
 
 
+def test_a_method_has_one_colour_whatever_it_learns_with() -> None:
+    for method in ("ring-fp16", "muloco(period=16)", "of-a-plugin(block=256)"):
+        name, _, options = method.removesuffix(")").partition("(")
+        learning = ["optimizer=muon", "weight_average=ema"]
+        other = f"{name}({','.join([*filter(None, [options]), *learning])})"
+        assert arm_style(other, METHOD) == arm_style(method, METHOD)
+        with told_apart({method: METHOD, other: METHOD}):
+            looks = [arm_style(arm, METHOD) for arm in (method, other)]
+        assert looks[0].color == looks[1].color and looks[0].marker != looks[1].marker
+
+
 def test_arms_of_one_picture_do_not_share_both_colour_and_marker() -> None:
     mine = "lloyd-two(block=256)"
     same = next(name for name in map("my-codec-{}".format, range(10_000))
