@@ -71,7 +71,7 @@ _ARMS = {
 }
 _LEARNING = ("optimizer=", "weight_average=")  # options that are no method's
 _OTHER_COLORS = ("#56b4e9", "#882255", "#999933", "#332288", "#44aa99", "#6b4c2a", "#aa4499", "#117733")
-_OTHER_MARKERS = ("X", "<", ">", "d", "*", "p", "h", "8", "H")  # those that look round come last
+_OTHER_MARKERS = ("X", "d", ">", "*", "<", "p", "h", "8", "H")  # those that look round come last
 _OTHER_LINES = (_SOLID, _DASHED, _DASH_DOT, _LONG)
 
 # Parts of a step, from the node's own work to the network. Neighbours differ in lightness.
